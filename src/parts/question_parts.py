@@ -15,8 +15,8 @@ READ_FIRST = (
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "starter_code"),
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
 )
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -38,23 +38,42 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
+def part_names(names: tuple[str, ...]) -> list[str]:
+    """The columns whose names say that they hold a part of the question."""
+    return [name for name in names if names_part(name)]
+
+
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
         return True
-    words = re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+    words = words_in(name)
     stems = [word.removesuffix("s") for word in words]
     if not words or NOTE_WORDS & {*words}:
         return False
-    if MEDIA & {*stems}:
-        return stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+    if is_media(name):
+        return True
     head = stems[-2] if stems[-1] in ("text", "content") and len(stems) > 1 else stems[-1]
     return len(words) > 1 and head in {*READ_FIRST, "hint", "evidence"}
 
 
+def words_in(name: str) -> list[str]:
+    """The words of a column's name, which may be in camel case."""
+    return re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, sound, or where they lie."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+
+
 @functools.lru_cache(4096)
-def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Columns that hold a choice each, in order: their names differ in a letter from A or a number from 0 or 1."""
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
+
+    The names of a group differ in a letter from A or a number from 0 or 1.
+    """
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -66,22 +85,24 @@ def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             found.append(tuple(family[place] for place in sorted(family)))
-    return found
+    return [name for name in CHOICE_KEYS if name in names], found
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
     """The columns with the choices of a question, one or several; () where none looks like it."""
-    for name in CHOICE_KEYS:
-        value = row.get(name)
-        if is_empty(value) or (isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}"))):
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
         if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
             if not several or all(row.get(number) is None for number in NUMBER_KEYS):
                 continue
-        if isinstance(value, str | list | dict):
-            return (name,)
-    for family in choice_families(tuple(row)):
+        return (name,)
+    for family in families:
         given = tuple(name for name in family if not is_empty(row[name]))
         if len(given) > 1 or (given and WRONG.match(given[0])):
             return given if given == family[: len(given)] else family
@@ -108,16 +129,24 @@ def squeezed(text: str) -> str:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    texts = [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
-    asked, found = squeezed("\n".join(texts)), []
-    for name in dict.fromkeys([*filter(names_part, row), *choice_columns(row)]):
-        value = row[name]
-        if is_empty(value) or value is prompt or (isinstance(value, int | float) and name not in choice_columns(row)):
-            continue
-        inside = [squeezed(text) for text in texts_in(value)]
-        if not all(text in asked for text in inside) and not (isinstance(value, str) and asked in inside[0]):
+    choices, found = choice_columns(row), []
+    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    if not names:
+        return []
+    asked = squeezed(prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt))
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and asked in inside[0]  # what the prompt is taken from
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        if not is_note and not is_whole and not is_there:
             found.append(name)
     return found
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text offers choices as A and B, with a point, bracket or colon."""
+    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
 
 
 def is_prepared(row: dict) -> bool:

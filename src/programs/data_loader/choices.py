@@ -26,7 +26,7 @@ class Choices:
     texts: list[str]
     labels: list[str] = field(default_factory=list)  # as the row names the choices
     right: int | None = None  # where the choices themselves say it
-    first: int | None = 0  # what numbers count from where the file does not show it; None: unknown
+    first: int | None = None  # what numbers count from in published data of this form; None: unknown
 
 
 def choices_of(row: dict) -> Choices | None:
@@ -47,7 +47,8 @@ def choices_of(row: dict) -> Choices | None:
         choices = from_columns(row, columns)
     if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
         expected = "2 to 26 choices: a list of texts, {text, label}, {A: text}, or `A. … B. …`"
-        raise BadRow(name, shown(value), expected, f"--drop {' '.join(columns)} where these are no choices")
+        got = shown(value) if len(columns) == 1 else ", ".join(f"{name} {shown(row[name])}" for name in columns)
+        raise BadRow(name, got, expected, f"--drop {' '.join(columns)} where these are no choices")
     if name == "mc1_targets" and choices.right is not None:  # whose first is always the right one
         choices = shuffled(choices)
     return choices
@@ -119,7 +120,8 @@ def from_value(name: str, value) -> Choices | None:
     if not plain or not isinstance(labels, list) or len(labels) not in (0, len(value)):
         return None
     texts, labels = [str(text).strip() for text in value], [str(label).strip() for label in labels]
-    return Choices((name,), texts, labels, right_mark(marks) if isinstance(marks, list) else None)
+    right = right_mark(marks) if isinstance(marks, list) else None
+    return Choices((name,), texts, labels, right, 0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
 def right_mark(marks: list) -> int | None:
@@ -139,11 +141,22 @@ def listed_in(text: str):
         printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
         printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
         try:
-            return ast.literal_eval(printed)
+            return literal(ast.parse(printed, mode="eval").body)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)
+
+
+def literal(node: ast.AST):
+    """The value of a list, an object or a constant in Python's form; ValueError for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {literal(key): literal(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError
 
 
 def marked_choices(text: str) -> dict | None:
@@ -183,12 +196,13 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     for name, value in picks:
         if (place := named_place(value, choices)) is not None:
             return name, place, False
-    start, count = choices.first if first is None else first, len(choices.texts)
+    count, texts = len(choices.texts), choices.texts
     for name, value in picks:
-        number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+        number, same = as_number(value, choices), places_of(str(value).strip(), texts)
+        start = first_place(name, choices) if first is None else first
         if number is not None and start is None:
-            got = f"{number}, and no row shows whether numbers count from 0 or from 1"
-            raise BadRow(name, got, f"a letter from A to {LETTERS[count - 1]}, or a choice's text")
+            got, expected = f"{number}, counted from 0 or from 1, which no row shows", letters_or_texts(choices)
+            raise BadRow(name, got, expected, f"--map answer_index={name} where they count from 0, or letters")
         place = number - start if number is not None else -1
         if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
             raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
@@ -196,15 +210,27 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
             return name, place, first is None and 0 < number < count
         if len(same) == 1:
             return name, same[0], False
-    expected = f"a number from {start or 0} to {count - 1 + (start or 0)}, a letter from A to {LETTERS[count - 1]}"
-    expected = f"one of the labels {', '.join(choices.labels)}" if choices.labels else f"{expected}, or a choice's text"
-    if not picks:
-        empty = next((name for name in PICK_KEYS if name in row and name not in choices.columns), None)
-        names = ", ".join(name for name in row if not is_empty(row[name]))
-        got, advice = ("an empty cell", "leaving out the row") if empty else (f"the columns {names[:200]}", "")
-        columns = f"--map answer=COLUMN, or --drop {' '.join(choices.columns)} where these are no choices"
-        raise BadRow(empty or "answer", got, expected, advice or columns)
-    raise BadRow(picks[0][0], shown(picks[0][1]), expected)
+    numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
+    expected, drop = numbers + letters_or_texts(choices), f"--drop {' '.join(choices.columns)}"
+    if picks:
+        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop}")
+    if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):
+        raise BadRow(empty, "an empty cell", expected, f"leaving out the row, or --kind prompts --drop {empty}")
+    names = ", ".join(name for name in row if not is_empty(row[name]))
+    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
+    raise BadRow("answer", f"the columns {names[:200]}", f"the right choice: {expected}", advice)
+
+
+def letters_or_texts(choices: Choices) -> str:
+    """How the right choice may be named, as messages say it."""
+    labels = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
+    return labels or f"a letter from A to {LETTERS[len(choices.texts) - 1]}, or a choice's text"
+
+
+def first_place(name: str, choices: Choices) -> int | None:
+    """What numbers count from where no row shows it: by the choices' columns, or as an index counts."""
+    indices = ("answer_idx", "answer_index", "correct_option", "label")
+    return 0 if choices.first is None and name in indices else choices.first
 
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
@@ -226,8 +252,10 @@ def named_place(value, choices: Choices) -> int | None:
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     word, texts, labels = str(value).strip(), choices.texts, choices.labels
-    for places in (places_of(word, labels), [] if as_number(value, choices) is not None else places_of(word, texts)):
-        if len(places) == 1:
+    columns = choices.columns if len(choices.columns) == len(texts) else ()
+    texts_too = [] if as_number(value, choices) is not None else [texts]
+    for names in ([*columns], labels, *texts_too):
+        if len(places := places_of(word, names)) == 1:
             return places[0]
     match = re.fullmatch(r"(?i:option |choice |answer )?[(\[]?([a-zA-Z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)

@@ -31,7 +31,6 @@ from programs.data_loader.messages import (
     CHAT_KEYS,
     CHOICE_PROMPT_KEYS,
     GOLD_KEYS,
-    PICK_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
     TEST_KEYS,
@@ -154,7 +153,7 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*CHOICE_PROMPT_KEYS, *ANSWER_KEYS, *PICK_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
+    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct_answer", "answer_key"}
     found = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in found.items() if plain in known and plain not in names}
 

@@ -92,22 +92,26 @@ class Shape:
             value = f"{value}\n\n{extra}" if extra.strip() else value
         elif name == "instruction":
             self.used.add("input")
-        if isinstance(value, str):
-            mapped = self.facts.mapped
-            names = [key for key in self.row if key not in self.used and ("prompt" not in mapped or key in mapped)]
-            passages = passages_before(self.row, value, names)
-            self.used.update(passages)
-            value = "\n\n".join([*passages.values(), value])
         if name != "prompt" and isinstance(self.row.get("history"), list):
             value = [*self.turns(), {"role": "user", "content": value}]
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
+        self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
             message["content"] = with_choices(message["content"], self.choices.texts)
             if self.choices.columns[0] not in ("choices", "options"):
                 self.used.update(self.choices.columns)
                 self.out["choices"] = self.choices.texts
+
+    def add_passages(self, all_columns: bool) -> None:
+        """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
+        message, mapped = self.out["prompt"][-1], self.facts.mapped
+        names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
+        passages = passages_before(self.row, message["content"], names, mapped)
+        self.used.update(passages)
+        if passages:
+            message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
     def turns(self) -> list[dict]:
         """Earlier turns from `history`, a list of [user, assistant]."""
@@ -207,10 +211,8 @@ def as_choices(shape: Shape) -> None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
     name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
-    if is_open and shape.choices.columns == (shape.choices.columns[0],):
-        shape.notes.append(
-            f"rows whose {name} was counted from 0, though no row shows it; try letters if that is wrong"
-        )
+    if is_open and len(shape.choices.columns) == 1:
+        shape.notes.append(f"rows name the right choice by a number in {name}, which was read as counted from 0")
     shape.used.add(name)
     shape.out["answer"] = LETTERS[place]
 
@@ -285,6 +287,7 @@ def as_conversation(shape: Shape) -> None:
         if gold and shape.row.get("answer") is None:
             shape.gold(gold)
     shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
+    shape.add_passages(False)
 
 
 def as_preferences(shape: Shape) -> None:

@@ -1,17 +1,25 @@
 """Texts that a question is about: passages, documents, tables."""
 
 from parts.question_parts import READ_FIRST, is_empty, squeezed, texts_in
+from programs.data_loader.bad_rows import BadRow, shown
 
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 SCALAR = str | int | float
 
 
-def passages_before(row: dict, question: str, names: list[str]) -> dict[str, str]:
-    """{column: text} of what goes before a question; a column that the question quotes already does not."""
+def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
+    """{column: text} of what goes before a question; a column that the question quotes already does not.
+
+    Raises:
+        BadRow: a column that --map names as a passage cannot be read as one.
+    """
     found, asked = {}, squeezed(question)
     for name in READ_FIRST:
         if name in names and not is_empty(row.get(name)):
             text = passage(row[name], name)
+            if text is None and name in mapped:
+                expected = "text, texts, a table, or {title, text} with any of these"
+                raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
             if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
                 found[name] = text
     return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from parts.messages import RowFlaw, UserError, say, suggest
 from parts.nested_rows import with_chats
+from parts.question_parts import is_media
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
 from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names
@@ -135,11 +136,9 @@ class RowReader:
     def say_notes(self) -> None:
         """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
         for name, count in self.unread.items():
-            say(
-                f"warning: got the column {name}, which looks like a part of the question and is in no prompt ({count} "
-                f"of {self.counts['read']} rows); try --map context={name} to put it before the question, "
-                f"or --drop {name}"
-            )
+            got = f"got the column {name}, which looks like a part of the question and is in no prompt"
+            use = "" if is_media(name) else f"--map background={name} to put it before the question, or "
+            say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {name}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
