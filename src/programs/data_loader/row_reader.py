@@ -39,7 +39,7 @@ def remapped(row: dict, settings: Settings) -> dict:
     paths = [source.split(".")[0] for source in settings.mapping.values()]
     if clash := [name for name in taken if name in row and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return {**taken, **row}
+    return {**taken, **{name: value for name, value in row.items() if name not in taken}}
 
 
 class RowReader:
