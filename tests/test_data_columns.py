@@ -294,6 +294,8 @@ ANSWERS = {
         ["Paris", "City of Light"],
     ),
     "SQuAD": ({"question": "Q?", "answers": {"text": ["a", "a", "b"], "answer_start": [1, 1, 2]}}, ["a", "b"]),
+    "DROP": ({"question": "Q?", "answers_spans": {"spans": ["4", "4"], "types": ["number"] * 2}}, "4"),
+    "PubMedQA": ({"question": "Q?", "final_decision": "yes", "long_answer": "It is."}, "yes"),
     "a JSON list of texts": ({"question": "Q?", "answer": '["a", "b"]'}, ["a", "b"]),
     "an interval": ({"question": "Q?", "answer": "[1, 2]"}, "[1, 2]"),
     "JSON as the answer": ({"question": "Q?", "answer": '{"name": "Bob"}'}, '{"name": "Bob"}'),
@@ -543,3 +545,28 @@ def test_advice_for_nested_fields_works(tmp_path, name):
 def test_several_rows_in_one_are_not_mapped_to_the_first():
     with pytest.raises(loader.BadRow, match="a row for each of the 2 objects in items"):
         loader.normalise({"items": [{"question": "a"}, {"question": "b"}]})
+
+
+def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():
+    turns = [USER, {"role": "assistant", "content": "A."}, {"role": "user", "content": "R?"}]
+    row = loader.normalise({"prompt": "Q?", "messages": [*turns, {"role": "assistant", "content": "B."}]})
+    assert row["prompt"] == turns and row["completion"] == [{"role": "assistant", "content": "B."}]
+    other = loader.normalise({"prompt": "Another?", "messages": turns})
+    assert other["prompt"][0]["content"] == "Another?" and other["messages"] == turns
+
+
+OTHERS = {
+    "OpenAssistant": {"text": "Q?", "role": "prompter", "parent_id": "m0", "message_id": "m1"},
+    "Arena": {"prompt": "Q?", "response_a": "a", "response_b": "b", "winner_model_a": 1},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_texts_that_are_no_prompts_by_themselves_are_refused(name):
+    with pytest.raises(loader.BadRow, match=r"parent_id|response_a"):
+        loader.normalise(OTHERS[name])
+
+
+def test_a_null_column_is_no_hindrance_to_map(tmp_path):
+    path = write_jsonl(tmp_path / "m.jsonl", [{"question": "1+2?", "answer": None, "answer_number": 3}])
+    assert loader.load_rows(path, mapping={"answer": "answer_number"}).rows[0]["answer"] == "3"
