@@ -58,11 +58,16 @@ def as_answer(value, name: str) -> str | list[str]:
 
 
 def accepted_answers(value: dict):
-    """The accepted answers of TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for others."""
+    """The accepted answers of TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for others.
+
+    DROP's several spans are parts of one answer, so that only a single one is read.
+    """
     if "value" in value and isinstance(value.get("aliases"), list):
         return [value["value"], *value["aliases"]]
     if isinstance(value.get("text"), list) and set(value) <= {"text", "answer_start", "answer_end"}:
         return value["text"]
+    if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
+        return value["spans"][:1]
     if len(value) == 1 and set(value) <= set(GOLD_KEYS):
         return next(iter(value.values()))
     return None

@@ -196,11 +196,12 @@ class Run:
         from tqdm import tqdm
 
         args, looks = self.args, self.args.inspect or self.args.plot
+        drop = {*args.drop} - {*self.reader.settings.mapping}  # --map puts another column in the place of a dropped one
         for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
             if looks:
                 self.stats.add(row, self.reader.current)
             if args.out:
-                self.good.add(json_line({name: value for name, value in row.items() if name not in args.drop}))
+                self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
             if args.split:
                 self.prompts.append(same_prompt(row["prompt"]))
 

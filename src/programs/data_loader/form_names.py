@@ -81,6 +81,8 @@ def form_of(row: dict) -> str | None:
         return "choices"
     if form == "math" and holds_tests(row):
         return "code"
+    if form == "prompts" and repeats_prompt(row):
+        return "conversations"  # UltraChat's
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
@@ -92,6 +94,15 @@ def holds_tests(row: dict) -> bool:
     """Whether PrimeIntellect's verification_info holds tests and not an answer."""
     about = row.get("verification_info")
     return about is not None and "test_cases" in (about if isinstance(about, dict) else str(about)[:200])
+
+
+def repeats_prompt(row: dict) -> bool:
+    """Whether the prompt is but the first user turn of a conversation beside it."""
+    name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
+    turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
+    first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
+    prompt = row.get("prompt")
+    return isinstance(prompt, str) and prompt == first.get("content", first.get("value"))
 
 
 @functools.lru_cache(4096)

@@ -142,7 +142,7 @@ class Shape:
         fields = {"answer": value}
         if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
             fields = ground_truth(value, name, self.row)
-        if fields.get("answer") == value or (name == "answer" and "ground_truth" in fields):
+        if fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields):
             if isinstance(value, list):
                 self.out["answer"] = value
                 self.used.add(name)
@@ -192,6 +192,11 @@ class Shape:
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
+    for names, got, expected in OTHER_SHAPES:
+        if all(shape.row.get(name) is not None for name in names):
+            raise BadRow(
+                names[0], f"{got} ({', '.join(names)})", expected, "a file in that form, or --drop for the columns"
+            )
     shape.prompt()
 
 
@@ -274,6 +279,7 @@ def as_response(shape: Shape) -> None:
 def as_conversation(shape: Shape) -> None:
     """A conversation: all before the last assistant turn is the prompt, that turn the completion."""
     name, value = shape.take(CHAT_KEYS, "messages")
+    shape.used.add("prompt")  # the first turn, where both are there
     messages = read_messages(without_placeholder(value), name)
     system = shape.name(["system", "system_prompt"])
     if system and messages[0]["role"] != "system":
@@ -359,7 +365,9 @@ def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
     for column, value in row.items():
         several = isinstance(value, list) and len(value) > 1
         inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
-        if isinstance(inner, dict) and (name := next((name for name in names if inner.get(name) is not None), None)):
+        if isinstance(inner, dict) and (
+            name := next((name for name in names if isinstance(inner.get(name), str)), None)
+        ):
             if several:
                 return f"a file with a row for each of the {len(value)} objects in {column}"
             return f"--map {names[0]}={path}.{name}, and the other fields likewise"
@@ -450,6 +458,12 @@ def from_json(text, name: str):
 RESERVED = ("text_fields", "json_columns")
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
 
+# columns that say that a text is no prompt by itself
+OTHER_SHAPES = (
+    (("parent_id", "role"), "one message of a tree, as OpenAssistant has them", "whole conversations in `messages`"),
+    (("response_a", "response_b"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
+    (("response_1", "response_2"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
+)
 VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)

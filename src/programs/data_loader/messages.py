@@ -11,7 +11,7 @@ RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 GOLD_KEYS = (
     *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
     *("golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold", "target", "expected"),
-    *("answers", "label", "verification_info"),
+    *("answers", "answers_spans", "final_decision", "label", "verification_info"),
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
 CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sentence")

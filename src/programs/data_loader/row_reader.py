@@ -43,9 +43,9 @@ def remapped(row: dict, settings: Settings) -> dict:
     for source in settings.mapping.values():
         row.pop(source, None)
     paths = [source.split(".")[0] for source in settings.mapping.values()]
-    if clash := [name for name in taken if name in row and name not in paths]:
+    if clash := [name for name in taken if row.get(name) is not None and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return known_names(with_chats({**taken, **row}))
+    return known_names(with_chats({**taken, **{name: value for name, value in row.items() if name not in taken}}))
 
 
 class RowReader:

@@ -1,0 +1,572 @@
+"""Columns of public data sets: prompts, tests, answers and media, in rows of each schema written by hand."""
+
+import base64
+import json
+import pickle
+import zlib
+
+import pytest
+from conftest import load_script, run_script
+
+loader, sandbox, verl = load_script("data_loader"), load_script("sandbox"), load_script("verl_train")
+
+ADD = "def add(a, b):\n    return a + b\n"
+METHOD = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
+SCRIPT = "a, b = map(int, input().split())\nprint(a + b)\n"
+QUESTION = [{"role": "user", "content": "Add two numbers."}]
+ON_STDIN = {"input": "1 2\n", "output": "3\n"}
+
+
+def write_jsonl(path, rows):
+    """Rows as JSON lines; returns the path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def command(*arguments):
+    """The command, finished."""
+    return run_script("data_loader", *map(str, arguments))
+
+
+def in_verl(truth, **more) -> dict:
+    """A row in verl's form."""
+    model, extra = {"style": "rule", "ground_truth": truth}, {"index": 7, "split": "test"}
+    return {
+        "data_source": "x",
+        "prompt": QUESTION,
+        "ability": "any",
+        "reward_model": model,
+        "extra_info": extra,
+        **more,
+    }
+
+
+# ------------------------------------------------------------------------------------------------ tests of programs
+
+PREAMBLE = "import math\nfrom typing import *\n\ninf = float('inf')\n"
+NODES = PREAMBLE + "\nclass ListNode:\n    def __init__(self, val=0):\n        self.val = val\n"
+
+
+def leetcode(number: int) -> dict:
+    """A row of newfacade/LeetCodeDataset."""
+    head = f"class Solution:\n    def add{number}(self, x: int) -> int:\n        "
+    asserts = [f"    assert candidate(x = {x}) == {x + number}\n" for x in (1, 5)]
+    return {
+        "task_id": f"add-{number}",
+        "question_id": number,
+        "difficulty": "Easy",
+        "tags": ["Math"],
+        "problem_description": f"Return x plus {number}.",
+        "starter_code": head,
+        "prompt": NODES if number % 7 == 0 else PREAMBLE,
+        "completion": f"{head}return x + {number}",
+        "entry_point": f"Solution().add{number}",
+        "test": "def check(candidate):\n" + "".join(asserts),
+        "input_output": [{"input": "x = 1", "output": str(number + 1)}],
+        "query": f"Complete the code.\n\nReturn x plus {number}.\n\n{head}",
+        "response": "…",
+    }
+
+
+def judge(row: dict, program: str):
+    """The verdict on a program by a normalised row."""
+    return sandbox.run_code(program, row["tests"], entry_point=row.get("entry_point"), setup=row.get("setup", ""))
+
+
+def test_leetcode_rows_have_as_many_prompts_as_tasks_and_pay_right_programs(tmp_path):
+    raw = [leetcode(number) for number in range(1, 229)]
+    loaded = loader.load_rows(write_jsonl(tmp_path / "leetcode.jsonl", raw))
+    assert loaded.kind == "code" and len({row["prompt"][-1]["content"] for row in loaded.rows}) == 228
+    assert loaded.rows[0]["prompt"][-1]["content"] == raw[0]["query"] and loaded.rows[0]["setup"] == PREAMBLE
+    for row, given in list(zip(loaded.rows, raw, strict=True))[:3]:
+        assert (judge(row, given["completion"]).passed, judge(row, given["completion"]).total) == (2, 2)
+        assert judge(row, given["completion"].replace("x +", "x -")).passed == 0
+
+
+def test_a_stub_with_a_docstring_is_the_prompt_beside_another_text():
+    row = {
+        "prompt": "import math\n\ndef add(a, b):\n    '''Add.'''\n",
+        "instruction": "Write add.",
+        "entry_point": "add",
+    }
+    assert (
+        loader.normalise({**row, "test": "def check(c):\n    assert c(1, 2) == 3\n"})["prompt"][0]["content"]
+        == row["prompt"]
+    )
+
+
+PACKED = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([ON_STDIN])))).decode()
+LIVE = {
+    "question_content": "Add two numbers.",
+    "question_id": "1",
+    "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
+    "public_test_cases": json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}]),
+    "private_test_cases": PACKED,
+    "metadata": json.dumps({"func_name": "add"}),
+}
+CALL = {"type": "function_call", "fn_name": "add", "input": [1, 2], "output": [3]}
+UNITTEST = (
+    "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(add(1, 2), 3)\n"
+)
+STUB = "import math\n\ndef add(a, b):\n    '''Add.'''\n"
+# schema: a row, its right program; a wrong one subtracts
+CODE = {
+    "LiveCodeBench, functional": (LIVE, METHOD),
+    "LiveCodeBench, stdin": (
+        {**LIVE, "metadata": "{}", "public_test_cases": json.dumps([{**ON_STDIN, "testtype": "stdin"}])},
+        SCRIPT,
+    ),
+    "DeepCoder, LiveCodeBench's": (
+        {
+            "problem": "Add.",
+            "tests": [{"input": "1\n2", "output": "3", "testtype": "functional", "metadata": {"func_name": "add"}}],
+        },
+        METHOD,
+    ),
+    "DeepCoder, TACO's": (
+        {"problem": "Add.", "tests": json.dumps({"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]})},
+        ADD,
+    ),
+    "PrimeIntellect, call": ({"problem": "Add.", "tests": json.dumps([CALL])}, ADD),
+    "PrimeIntellect, stdin": (
+        {"problem": "Add.", "tests": json.dumps([{"type": "stdin_stdout", "fn_name": None, **ON_STDIN}])},
+        SCRIPT,
+    ),
+    "SYNTHETIC-1": (
+        {"prompt": "Add.", "verification_info": json.dumps({"language": "python", "test_cases": [ON_STDIN]})},
+        SCRIPT,
+    ),
+    "SYNTHETIC-1, by repr": (
+        {
+            "prompt": "Add.",
+            "verification_info": repr({"language": "python", "test_cases": [{**ON_STDIN, "fn_name": None}]}),
+        },
+        SCRIPT,
+    ),
+    "Eurus-2, script": (in_verl(json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})), SCRIPT),
+    "Eurus-2, function, a space": (in_verl('{ "fn_name": "add", "inputs": ["1\\n2"], "outputs": ["3"]}'), ADD),
+    "verl, a JSON list": (in_verl(json.dumps([ON_STDIN])), SCRIPT),
+    "verl, asserts": (in_verl(["assert add(1, 2) == 3"]), ADD),
+    "Skywork-OR1": (
+        in_verl(
+            json.dumps(
+                {
+                    "entry_point": "add",
+                    "import_prefix": "import math\n",
+                    "test_code": "def check(c):\n    assert c(1, 2) == 3\n",
+                }
+            )
+        ),
+        ADD,
+    ),
+    "code_contests": (
+        {
+            "description": "Add.",
+            "source": 2,
+            "public_tests": {"input": ["1 2\n"], "output": ["3\n"]},
+            "private_tests": {"input": [], "output": []},
+            "generated_tests": {"input": ["5 6\n"], "output": ["11\n"]},
+        },
+        SCRIPT,
+    ),
+    "xCodeEval": (
+        {"description": "Add.", "hidden_unit_tests": json.dumps([{"input": "1 2\n", "output": ["3"]}])},
+        SCRIPT,
+    ),
+    "BigCodeBench": (
+        {"complete_prompt": STUB, "instruct_prompt": "Write add.", "test": UNITTEST, "entry_point": "add"},
+        ADD,
+    ),
+    "HumanEval+": (
+        {
+            "prompt": STUB,
+            "entry_point": "add",
+            "test": "def check(c):\n    for args, out in zip([[1, 2]], [3]):\n        assert c(*args) == out\n",
+        },
+        ADD,
+    ),
+    "MBPP+": (
+        {"prompt": "Write add.", "test_imports": [], "test_list": ["assert add(1, 2) == 3"], "test": "x = 1"},
+        ADD,
+    ),
+    "asserts beside prose": ({"prompt": "Write add, please.", "test": "assert add(1, 2) == 3"}, ADD),
+    "arguments by name": (
+        {
+            "problem": "Add.",
+            "entry_point": "Solution().add",
+            "input_output": [{"input": "a = 1, b = 2", "output": "3"}],
+        },
+        METHOD,
+    ),
+    "arguments by name, one a line": (
+        {
+            "problem": "Add.",
+            "entry_point": "add",
+            "tests": [{"input": "a = [null, true]\nb = [-1]", "output": "[null, true, -1]"}],
+        },
+        ADD.replace("a + b", "[None, True] * (a == [None, True]) + b"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_published_tests_pay_right_programs_only(name):
+    raw, right = CODE[name]
+    row = loader.normalise(raw)
+    verdict, wrong = judge(row, right), judge(row, right.replace("+", "-"))
+    assert verdict.all_passed and verdict.total and not wrong.passed
+    assert loader.normalise({**row, "source": "s", "id": "1"})["tests"] == row["tests"]  # read again, the same
+
+
+def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
+    path = write_jsonl(tmp_path / "live.jsonl", [LIVE])
+    (row,) = loader.load_rows(path).rows
+    assert row["private_test_cases"] == PACKED and row["tests"] == [{"function": "add", "args": [1, 2], "expected": 3}]
+    assert "1 rows have pickled private_test_cases" in command(path, "--validate").stderr
+    both = {**LIVE, "private_test_cases": json.dumps([{"input": "5\n6", "output": "11", "testtype": "functional"}])}
+    assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
+
+
+def test_starter_code_is_in_the_prompt_once():
+    text = loader.normalise(LIVE)["prompt"][0]["content"]
+    assert text.startswith("Add two numbers.\n\n") and text.count("def add(self, a: int, b: int)") == 1
+    again = loader.normalise({**LIVE, "question_content": text})["prompt"][0]["content"]
+    assert again == text
+
+
+REFUSED = {
+    "another language": (
+        {"prompt": "Add.", "verification_info": {"language": "rust", "test_cases": [ON_STDIN]}},
+        "rust.*Python",
+    ),
+    "no function": (
+        {"problem": "Add.", "input_output": [{"input": "a = 1, b = 2", "output": "3"}]},
+        "no function to call",
+    ),
+    "nodes": (
+        {
+            "problem": "Sum.",
+            "entry_point": "add",
+            "starter_code": "def add(head: Optional[ListNode]):",
+            "input_output": [{"input": "head = [1,2]", "output": "3"}],
+        },
+        "ListNode",
+    ),
+    "no values": (
+        {"problem": "Add.", "entry_point": "add", "input_output": [{"input": "a = b(1)", "output": "3"}]},
+        "name = value",
+    ),
+    "stdin among calls": (
+        {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
+        "one form",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_tests_that_cannot_be_run_are_refused_with_the_reason(name):
+    raw, words = REFUSED[name]
+    with pytest.raises(loader.BadRow, match=words):
+        loader.normalise(raw)
+
+
+def test_few_prompts_beside_many_unused_texts_fail_validation(tmp_path):
+    rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
+    done = command(write_jsonl(tmp_path / "same.jsonl", rows), "--validate")
+    assert done.returncode == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in done.stderr
+    done = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
+    assert done.returncode == 0, done.stderr  # the advice works
+
+
+# ------------------------------------------------------------------------------------------------ gold answers
+
+NAMES = [
+    *("target", "golden", "gold", "final_answer", "reference_answer", "gold_answer", "label", "expected"),
+    *("ground_truth", "ground_truths", "correct_answer", "answers", "golden_answers"),
+]
+ANSWERS = {
+    **{f"prompt and {name}": ({"prompt": "Q?", name: "42"}, "42") for name in NAMES},
+    "one label": ({"question": "Q?", "label": ["B"]}, "B"),
+    "accepted": ({"question": "Q?", "ground_truth": ["a", "b"]}, ["a", "b"]),
+    "Natural Questions": ({"question": "Q?", "answer": ["1972", "in 1972"]}, ["1972", "in 1972"]),
+    "TriviaQA": (
+        {"question": "Q?", "answer": {"value": "Paris", "aliases": ["Paris", "City of Light"], "type": "X"}},
+        ["Paris", "City of Light"],
+    ),
+    "SQuAD": ({"question": "Q?", "answers": {"text": ["a", "a", "b"], "answer_start": [1, 1, 2]}}, ["a", "b"]),
+    "DROP": ({"question": "Q?", "answers_spans": {"spans": ["4", "4"], "types": ["number"] * 2}}, "4"),
+    "PubMedQA": ({"question": "Q?", "final_decision": "yes", "long_answer": "It is."}, "yes"),
+    "a JSON list of texts": ({"question": "Q?", "answer": '["a", "b"]'}, ["a", "b"]),
+    "an interval": ({"question": "Q?", "answer": "[1, 2]"}, "[1, 2]"),
+    "JSON as the answer": ({"question": "Q?", "answer": '{"name": "Bob"}'}, '{"name": "Bob"}'),
+    "conversation": ({"messages": QUESTION, "target": "3"}, "3"),
+    "SYNTHETIC-1": ({"prompt": "Q?", "verification_info": '{"ground_truth": "42"}'}, "42"),
+    "Search-R1": (in_verl({"target": ["a", "b"]}), ["a", "b"]),
+    "verl, text": (in_verl("42"), "42"),
+    "verl, a list": (in_verl(["a", "b"]), ["a", "b"]),
+    "verl, a list as text": (in_verl('["1/2"]'), "1/2"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_gold_answers_are_found(name):
+    raw, answer = ANSWERS[name]
+    assert loader.normalise(raw)["answer"] == answer
+
+
+@pytest.mark.parametrize("truth", [{"target": 98, "numbers": [1, 2]}, '{ "target": 98, "numbers": [1, 2]}'])
+def test_an_object_as_ground_truth_stays_what_it_is(truth):
+    row = loader.normalise(in_verl(truth))
+    assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
+    assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
+
+
+def test_a_label_of_a_text_is_no_answer_and_squads_lack_of_one_stays():
+    assert loader.normalise({"text": "A nice film.", "label": 1})["label"] == 1
+    none = {"text": [], "answer_start": []}
+    assert loader.normalise({"question": "Q?", "answers": none})["answers"] == none
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_accepted_answers_come_back_from_each_target(tmp_path, suffix):
+    raw = [{"question": "Q?", "answer": ["a", "b"]}, {"question": "R?", "answer": "c"}]
+    rows = [{**loader.normalise(row), "source": "s", "id": str(n)} for n, row in enumerate(raw)]
+    for target in ("ours", "trl", "verl"):
+        loader.write_rows(rows, tmp_path / f"{target}.{suffix}", target)
+        assert loader.load_rows(tmp_path / f"{target}.{suffix}").rows == rows
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(tmp_path, suffix):
+    rows = [{"prompt": "Q?", "reply": "4", "n": 1}, {"prompt": "R?", "reply": "5", "answer": "5"}]
+    path = write_jsonl(tmp_path / "d.jsonl", rows)
+    done = command(path, "--for", "verl", "--json", "--out", tmp_path / f"v.{suffix}")
+    assert done.returncode == 0 and "1 of 2 rows have no ground truth" in done.stderr and "reply" in done.stderr
+    assert json.loads(done.stdout)["outputs"][0]["without_ground_truth"] == 1
+    done = command(path, "--for", "verl", "--drop", "answer", "--map", "answer=reply", "--out", tmp_path / "w.jsonl")
+    assert done.returncode == 0 and "ground truth" not in done.stderr  # the advice works
+    assert [row["reward_model"]["ground_truth"] for row in read_back(tmp_path / "w.jsonl")] == ["4", "5"]
+
+
+# ------------------------------------------------------------------------------------------------ verl's own rows
+
+TOOLS = {"calc": {"create_kwargs": {"ground_truth": "72"}}}
+OWN = {
+    "data_source": "openai/gsm8k",
+    "agent_name": "tool_agent",
+    "prompt": QUESTION,
+    "ability": "arithmetic",
+    "reward_model": {"style": "model", "ground_truth": "72", "weight": 2},
+    "extra_info": {
+        **{"split": "test", "index": 17, "need_tools_kwargs": True, "tools_kwargs": TOOLS, "answer": "#### 72"},
+        "interaction_kwargs": {"query": "Q?"},
+    },
+}
+VERL = {
+    "tools": OWN,
+    "no index": {**OWN, "extra_info": {"note": "x"}},
+    "no extra_info": {name: value for name, value in OWN.items() if name != "extra_info"},
+    "own columns": {**OWN, "answer": "a long solution", "uid": "u", "raw": [1, 2]},
+    "countdown": in_verl({"target": 98, "numbers": [1, 2]}),
+    "search": in_verl({"target": ["a", "b"]}),
+    "JSON list": in_verl('["a", "b"]'),
+    "a list": in_verl(["a"]),
+    "tests": in_verl('{ "inputs": ["1 2"], "outputs": ["3"]}'),
+    "a number": in_verl(42),
+}
+
+
+def read_back(path):
+    """Rows of a file, read without the code under test."""
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", VERL)
+def test_verls_rows_are_written_for_verl_as_they_were(tmp_path, name, suffix):
+    path = tmp_path / f"v.{suffix}"
+    rows = loader.load_rows(write_jsonl(tmp_path / "in.jsonl", [VERL[name]])).rows
+    loader.write_rows(rows, path, "verl")
+    assert read_back(path) == [VERL[name]]
+    back = loader.load_rows(path).rows
+    assert [{**row, "id": ""} for row in back] == [{**row, "id": ""} for row in rows]
+
+
+def test_a_changed_answer_of_verls_row_is_written(tmp_path):
+    row = {**loader.normalise(OWN), "answer": "73"}
+    loader.write_rows([row], tmp_path / "v.jsonl", "verl", data_source="mine")
+    (written,) = read_back(tmp_path / "v.jsonl")
+    assert written == {**OWN, "data_source": "mine", "reward_model": {**OWN["reward_model"], "ground_truth": "73"}}
+
+
+def test_objects_that_verl_reads_never_become_json_text(tmp_path):
+    other = {**OWN, "extra_info": {**OWN["extra_info"], "tools_kwargs": {"search": {"create_kwargs": {"k": 3}}}}}
+    loader.write_rows([loader.normalise(row) for row in (OWN, other)], tmp_path / "v.parquet", "verl")
+    first, second = (row["extra_info"]["tools_kwargs"] for row in read_back(tmp_path / "v.parquet"))
+    assert first == {**TOOLS, "search": None} and second["search"] == {"create_kwargs": {"k": 3}}
+    mixed = [loader.normalise(in_verl(truth)) for truth in ("42", {"target": 1, "numbers": [2]})]
+    with pytest.raises(loader.UserError, match=r"reward_model.*\.jsonl"):
+        loader.write_rows(mixed, tmp_path / "m.parquet", "verl")
+
+
+def test_plain_rows_put_keys_where_verl_reads_them(tmp_path):
+    plain = {"prompt": "Q?", "answer": "3", "agent_name": "tool_agent", "tools_kwargs": TOOLS, "source": "s", "id": "1"}
+    row = loader.normalise(plain)
+    loader.write_rows([row], tmp_path / "v.jsonl", "verl")
+    (written,) = read_back(tmp_path / "v.jsonl")
+    assert written["agent_name"] == "tool_agent" and written["extra_info"]["tools_kwargs"] == TOOLS
+    assert loader.load_rows(tmp_path / "v.jsonl").rows == [row]
+    own = loader.normalise({"prompt": "Q?", "answer": "3", "extra_info": {"index": 9, "tools_kwargs": TOOLS}})
+    loader.write_rows([own], tmp_path / "e.jsonl", "verl")
+    (written,) = read_back(tmp_path / "e.jsonl")
+    assert written["extra_info"] == {"index": 9, "split": "train", "tools_kwargs": TOOLS}
+    assert written["reward_model"]["ground_truth"] == "3"
+
+
+@pytest.mark.parametrize("name", ["tools", "own columns", "countdown"])
+def test_verl_train_keeps_verls_rows_as_they_are(tmp_path, name):
+    rows, _ = verl.verl_rows([VERL[name]], "prompt")
+    verl.write_parquet_file(rows, tmp_path / "x.parquet")
+    assert read_back(tmp_path / "x.parquet") == [VERL[name]]
+
+
+# ------------------------------------------------------------------------------------------------ media
+
+MEDIA = {
+    "TRL": ({"prompt": "<image> What is it?", "images": ["a.png"]}, "images"),
+    "no place": ({"question": "What is it?", "answer": "1", "image": {"path": "a.png", "url": None}}, "image"),
+    "an id": ({"prompt": "<image>\nWhat is it?", "image": "000123"}, "image"),
+    "a URL": ({"question": "Q?", "answer": "1", "image_url": "https://x.org/a"}, "image_url"),
+    "data URL": ({"prompt": "Q?", "image": "data:image/png;base64,AAAA"}, "image"),
+    "base64": ({"prompt": "Q?", "image": "iVBORw0KGgo=" * 30}, "image"),
+    "video": ({"prompt": "<video>What?", "video": "clip.mp4"}, "video"),
+    "audio": ({"messages": [{"role": "user", "content": "<audio>"}], "audios": [{"path": "a.wav"}]}, "audios"),
+    "numbered": ({"question": "<image 1> Q?", "answer": "B", "image_1": {"path": "x"}, "image_2": None}, "image_1"),
+    "preferences": ({"prompt": "Q?", "chosen": "a", "rejected": "b", "images": [{"path": "x"}]}, "images"),
+    "verl": (in_verl("42", images=[{"path": "x"}]), "images"),
+    "Qwen": ({"prompt": "<|vision_start|><|image_pad|>Q?", "image": "7"}, "image"),
+    "in a message": ({"messages": [{"role": "user", "content": "Q?", "images": ["x.png"]}]}, r"messages\[0\]\.images"),
+    "a part": (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
+        r"messages\[0\]",
+    ),
+}
+TEXT_ONLY = [
+    {"prompt": "Q?", "images": []},
+    {"prompt": "Q?", "image": None, "images": [None], "answer": "1"},
+    {"prompt": "What does the tag <image> do in HTML?"},
+    {"prompt": "Repair the test.", "image": "python:3.11"},
+    {"prompt": "Q?", "figure": "Figure 1 shows a tree.", "frames": 24},
+]
+
+
+@pytest.mark.parametrize("name", MEDIA)
+def test_rows_with_media_are_bad(name):
+    raw, field = MEDIA[name]
+    with pytest.raises(loader.BadRow, match=rf"^{field}: "):
+        loader.normalise(raw)
+
+
+@pytest.mark.parametrize("raw", TEXT_ONLY)
+def test_rows_of_text_are_kept(raw):
+    assert loader.normalise(raw)["prompt"] == [{"role": "user", "content": raw["prompt"]}]
+
+
+def test_the_column_of_media_can_be_dropped(tmp_path):
+    path = write_jsonl(tmp_path / "i.jsonl", [{"question": "1+1?", "answer": "2", "image": "a.png"}])
+    assert "--drop image" in command(path, "--validate").stderr
+    assert command(path, "--validate", "--drop", "image").returncode == 0
+
+
+# ------------------------------------------------------------------------------------------------ forms of rows
+
+USER = {"role": "user", "content": "Q?"}
+EMPTY_TURNS = {
+    "OpenAI": {"messages": [USER, {"role": "assistant", "content": ""}]},
+    "null": {"messages": [USER, {"role": "assistant", "content": None}]},
+    "ShareGPT": {"conversations": [{"from": "human", "value": "Q?"}, {"from": "gpt", "value": " "}]},
+    "prompt": {"prompt": [USER, {"role": "assistant", "content": []}]},
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_TURNS)
+def test_an_empty_last_turn_of_the_assistant_is_a_placeholder(name):
+    row = loader.normalise(EMPTY_TURNS[name])
+    assert row["prompt"] == [USER] and "completion" not in row
+
+
+def test_content_parts_of_llama_factory_are_text():
+    parts = [{"type": "text", "value": "Q"}, {"type": "text", "value": "?"}]
+    reply = {"role": "assistant", "content": [{"type": "text", "value": "A."}], "loss_weight": 1.0}
+    row = loader.normalise({"messages": [{"role": "user", "content": parts}, reply]})
+    assert row["prompt"] == [USER] and row["completion"][0]["content"] == "A."
+
+
+def test_preferences_of_sharegpt():
+    talk = [{"from": "human", "value": "Q?"}]
+    pair = {"chosen": {"from": "gpt", "value": "a"}, "rejected": {"from": "gpt", "value": "b"}}
+    row = loader.normalise({"conversations": talk, **pair})
+    assert row["prompt"] == [USER]
+    assert (row["chosen"], row["rejected"]) == tuple([{"role": "assistant", "content": text}] for text in "ab")
+    with pytest.raises(loader.BadRow, match="assistant at the end"):
+        loader.normalise({"conversations": [*talk, {"from": "gpt", "value": "x"}], **pair})
+
+
+@pytest.mark.parametrize("label", [True, False, "true"])
+def test_unpaired_preferences_are_refused_with_advice_that_works(tmp_path, label):
+    path = write_jsonl(tmp_path / "kto.jsonl", [{"prompt": "Q?", "completion": "A.", "label": label}])
+    done = command(path, "--validate")
+    assert done.returncode == 1 and "--drop label" in done.stderr and "KTOTrainer" in done.stderr
+    assert command(path, "--validate", "--drop", "label").returncode == 0
+
+
+# a row, what the refusal advises
+NESTED = {
+    "an object": ({"data": {"question": "1+1?", "answer": "2"}}, "prompt=data.question"),
+    "a list of one": ({"items": [{"problem": "1+1?", "answer": "2"}]}, "prompt=items.0.problem"),
+    "an answer": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_advice_for_nested_fields_works(tmp_path, name):
+    raw, advice = NESTED[name]
+    path = write_jsonl(tmp_path / "n.jsonl", [raw])
+    done = command(path, "--validate")
+    assert done.returncode == 1 and f"--map {advice}" in done.stderr
+    (row,) = loader.load_rows(path, mapping=dict([advice.split("=")])).rows
+    assert row[advice.split("=")[0]] in ("2", [{"role": "user", "content": "1+1?"}])
+
+
+def test_several_rows_in_one_are_not_mapped_to_the_first():
+    with pytest.raises(loader.BadRow, match="a row for each of the 2 objects in items"):
+        loader.normalise({"items": [{"question": "a"}, {"question": "b"}]})
+
+
+def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():
+    turns = [USER, {"role": "assistant", "content": "A."}, {"role": "user", "content": "R?"}]
+    row = loader.normalise({"prompt": "Q?", "messages": [*turns, {"role": "assistant", "content": "B."}]})
+    assert row["prompt"] == turns and row["completion"] == [{"role": "assistant", "content": "B."}]
+    other = loader.normalise({"prompt": "Another?", "messages": turns})
+    assert other["prompt"][0]["content"] == "Another?" and other["messages"] == turns
+
+
+OTHERS = {
+    "OpenAssistant": {"text": "Q?", "role": "prompter", "parent_id": "m0", "message_id": "m1"},
+    "Arena": {"prompt": "Q?", "response_a": "a", "response_b": "b", "winner_model_a": 1},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_texts_that_are_no_prompts_by_themselves_are_refused(name):
+    with pytest.raises(loader.BadRow, match=r"parent_id|response_a"):
+        loader.normalise(OTHERS[name])
+
+
+def test_a_null_column_is_no_hindrance_to_map(tmp_path):
+    path = write_jsonl(tmp_path / "m.jsonl", [{"question": "1+2?", "answer": None, "answer_number": 3}])
+    assert loader.load_rows(path, mapping={"answer": "answer_number"}).rows[0]["answer"] == "3"
