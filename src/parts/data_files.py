@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from parts.messages import UserError, need, say
 
-SAMPLE = 1 << 20  # bytes at the beginning of a file that tell what it is
+HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
 SIGNATURES = {
     b"PAR1": "a parquet file",
@@ -36,11 +36,11 @@ SIGNATURES = {
     b"Rar!": "a RAR archive",
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
 }
-EXPORT = "exporting its rows as JSONL"
-UNPACK = "unpacking it first"
-ADVICE = {
+EXPORT_ROWS = "exporting its rows as JSONL"
+UNPACK_FIRST = "unpacking it first"
+BINARY_ADVICE = {
     "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK),
+    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
 }
 POINTERS = {
     re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
@@ -59,7 +59,8 @@ REPLY_KEYS = {
     *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
     *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
 }
-CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
+TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
+EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
 
 
 class Unpacked(io.RawIOBase):
@@ -85,7 +86,9 @@ class Unpacked(io.RawIOBase):
         except UserError:
             raise
         except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            raise UserError(f"{self.name}: got bytes that cannot be read ({error}); expected an intact file") from None
+            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
+            got = f"{self.name}: got bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file{advice}") from None
         size = min(len(buffer), len(self.rest))
         buffer[:size], self.rest = self.rest[:size], self.rest[size:]
         return size
@@ -135,30 +138,30 @@ def open_data(
     """
     name = "stdin" if source == "-" else source
     try:
-        raw = io.BufferedReader(sys.stdin.buffer, SAMPLE) if source == "-" else open(source, "rb", SAMPLE)
-        head = raw.peek(SAMPLE)
+        raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+        head = raw.peek(HEAD_BYTES)
     except OSError as error:
         raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
     if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
         stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-        raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), SAMPLE)
-        head = raw.peek(SAMPLE)
+        raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        head = raw.peek(HEAD_BYTES)
     refuse_no_data(head, name, form)
     codec = encoding or codec_of(head, name, form)
     if codec:
-        raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), SAMPLE)
-        head = raw.peek(SAMPLE)
+        raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
+        head = raw.peek(HEAD_BYTES)
         refuse_no_data(head, name, form)
     elif head.startswith(codecs.BOM_UTF8):
         raw.read(len(codecs.BOM_UTF8))
     if sure:
         return raw, form
-    is_json = holds_json(raw.peek(SAMPLE))
+    is_json = holds_json(raw.peek(HEAD_BYTES))
     got = f"{name}: got JSON in a file that is read as {form}"
     need(not is_json or form not in ("txt", "csv", "tsv"), f"{got}; expected text; try renaming it to end in .json")
     if form is None:
-        form = "json" if is_json else "txt"
-    if form == "jsonl" and not begins_lines(raw.peek(SAMPLE)):
+        form = "jsonl" if raw.peek(64)[:64].lstrip()[:1] in (b"{", b"[") else "txt"
+    if form == "jsonl" and not begins_lines(raw.peek(HEAD_BYTES)):
         form = "json"
     return raw, form
 
@@ -171,7 +174,7 @@ def holds_json(head: bytes) -> bool:
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return re.match(r'[\[{\s]*"', text) is not None and text.startswith(("[{", "{", "[\n"))
+    return len(head) >= HEAD_BYTES  # a first line longer than that
 
 
 def begins_lines(head: bytes) -> bool:
@@ -194,8 +197,12 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     elif head[257:262] == b"ustar":
         kind = "a tar archive"
     if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = "saving the sheet as CSV UTF-8" if "Office" in kind or "Excel" in kind else ADVICE.get(kind, EXPORT)
-        advice = UNPACK if kind == "a zip archive" else advice
+        advice = (
+            "saving the sheet as CSV UTF-8"
+            if "Office" in kind or "Excel" in kind
+            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
+        )
+        advice = UNPACK_FIRST if kind == "a zip archive" else advice
         raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
     for pattern, (system, pull) in POINTERS.items():
         got = f"{name}: got a pointer of {system}, not the file that it stands for"
@@ -238,20 +245,23 @@ def codec_of(head: bytes, name: str, form: str | None) -> str | None:
     need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return "utf-16"
-    got, advice = f"{name}: got bytes that are not UTF-8", f"try data_loader.py {name} --encoding"
+    got, advice = (
+        f"{name}: got bytes that are not UTF-8",
+        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
+    )
     if wide := utf16_of(head):
         wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
         need(form in ("csv", "tsv", "txt"), wrong)
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form or 'text'}; try {EXPORT}"
+    wrong = f"{got} but of some binary file; expected rows of data as {form or 'text'}; try {EXPORT_ROWS}"
     need(not bad or b"\0" not in head[:1024], wrong)
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
-    near = near_codecs(head) if 4 * good < bad else []
-    if good and near == ["cp1252"]:
-        return None  # in texts of such bytes nothing looks like UTF-8
+    near = near_codecs(head)
+    if good and near and {*near} <= {"cp1252", "cp1250"}:
+        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
     likely = f", perhaps {' or '.join(near)}" if near else ""
     need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
     say(f"{name}: read as {near[0].upper()}")
@@ -270,7 +280,7 @@ def utf16_of(head: bytes) -> str | None:
 
 def utf8_counts(head: bytes) -> tuple[int, int]:
     """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= SAMPLE:  # the last character may be cut
+    if len(head) >= HEAD_BYTES:  # the last character may be cut
         head = head[: head.rfind(b"\n") + 1] or head[:-4]
     text = head.decode("utf-8", "surrogateescape")
     places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
@@ -283,12 +293,16 @@ def near_codecs(head: bytes) -> list[str]:
     with contextlib.suppress(ImportError):
         normalizer = importlib.import_module("charset_normalizer")
         lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= SAMPLE:
+        if len(head) >= HEAD_BYTES:
             lines = lines[:-1]
         sample = b"\n".join(lines)[: 1 << 16]
-        ranks = {match: match.chaos - match.coherence for match in normalizer.from_bytes(sample, cp_isolation=CODECS)}
-        near = [match for match, rank in ranks.items() if rank <= min(ranks.values()) + 0.08]
+        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+        ranks = [match.chaos - match.coherence for match in matches]
+        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
         names = {name for match in near for name in match.could_be_from_charset}
-        western = "cp1252" in names and names <= {"cp1252", "cp1250"}
-        return ["cp1252"] if western else sorted(match.encoding for match in near)
+        if names <= {"cp1252", "cp1250"}:
+            if EASTERN.search(sample.decode("cp1252", "replace")):
+                return ["cp1250"]
+            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+        return sorted(match.encoding for match in near)
     return []

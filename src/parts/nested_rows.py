@@ -3,7 +3,7 @@
 import json
 import re
 
-from parts.messages import RowFlaw, need
+from parts.messages import RowFlaw, UserError, need, say
 
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
@@ -15,7 +15,7 @@ LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
     *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
 }
-CONTEXT = ("context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
 CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -38,16 +38,27 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
     rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    if alone and nested and not rows and all(is_row(item) for item in value.values()):
+    tables = [rows_of_columns(item, name, known) for item in value.values() if isinstance(item, dict)] if alone else []
+    if len(tables) == 1 and tables[0]:
+        return tables[0]
+    if alone and nested and not any(tables) and all(map(is_row, value.values())):
         rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
     keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
     if len(keys) == 1:
+        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
+        if alone and unused:
+            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
         return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    keys = keys or [key for key in nested if alone and key in LISTS]
-    code = f"import json; json.dump(json.load(open({name!r}))[{''.join(keys[:1])!r}], open('rows.json', 'w'))"
+    if alone and not value.keys() & (WEAK - {"description"}):
+        keys = keys or [key for key in nested if key in LISTS]
+    if not keys:
+        return None
+    part = f"json.load(open({name!r}))[{keys[0]!r}]"
+    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
+        part = f"[{{'prompt': text}} for text in {part}]"
+    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
-    need(not keys, f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
-    return None
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
 def is_row(item) -> bool:
@@ -92,14 +103,20 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
         return [{key: column.get(place) for key, column in value.items()} for place in places]
-    texts = all(isinstance(item, list) and item and isinstance(item[0], str | list) for item in asking)
-    if not asking or not texts or not all(isinstance(item, list) for item in value.values()):
+    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
+    if not asking or not lists or not all(map(is_column, asking)):
         return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
     got = f"{name}: got columns of unequal length ({listed})"
     need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def is_column(items: list) -> bool:
+    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    texts = all(isinstance(item, str) and item.strip() for item in items)
+    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:

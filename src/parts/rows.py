@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.data_files import open_data, refuse_no_data
 from parts.messages import RowFlaw, UserError, need
 from parts.nested_rows import rows_in, with_chats
-from parts.tables import table_rows
+from parts.tables import OTHER_ENCODING, table_rows
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -28,6 +28,9 @@ def json_lines(stream, name: str) -> list[dict]:
             continue
         try:
             rows.append(json.loads(line.decode()))
+        except UnicodeDecodeError as error:
+            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
+            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
         got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
@@ -42,21 +45,26 @@ def is_hub_id(source: str) -> bool:
 
 def json_rows(stream, name: str, form: str) -> list[dict]:
     """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "jsonl":
-        rows = json_lines(stream, name)
-    else:
+    if form == "json":
         data = stream.read()
+        stream = io.BytesIO(data)
         try:
-            value = json.loads(data)
-            rows = rows_in(value, name, alone=True) if isinstance(value, dict) else value
+            value = json.loads(data) if data.strip() else []
         except ValueError as error:
             if "Extra data" not in str(error):
                 raise
-            rows = json_lines(io.BytesIO(data), name)
-        objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-        need(objects, f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    inner = [rows_in(row, name, len(rows) == 1) for row in rows]
-    return [row for row, parts in zip(rows, inner, strict=True) for row in ([row] if parts is None else parts)]
+            value = json_lines(stream, name)
+    else:
+        value = json_lines(stream, name)
+    is_object = isinstance(value, dict)
+    value = rows_in(value, name, alone=True) if is_object else value
+    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
+    rows = []
+    for number, row in enumerate(value, start=1):
+        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
+        inner = None if is_object else rows_in(row, name, len(value) == 1)
+        rows += [row] if inner is None else inner
+    return rows
 
 
 def csv_rows(stream, name: str, form: str) -> list[dict]:

@@ -139,5 +139,6 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
         return delimiter
     likely = steady or parted or [delimiter]
     got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
-    need(len(likely) == 1, f"{got}; expected one of them; try data_loader.py {name} --delimiter {likely[0]!r}")
+    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
+    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib"]
+# dependencies = [
+#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib", "charset-normalizer",
+# ]
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
 

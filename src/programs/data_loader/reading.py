@@ -1,5 +1,6 @@
 """Files, globs, hub and settings of reading."""
 
+import codecs
 import contextlib
 import itertools
 import os
@@ -127,6 +128,8 @@ class Settings:
         need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
         try:
             "".encode(self.encoding or "utf-8")
+            if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
+                self.encoding = "utf-8-sig"
         except LookupError as error:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
         formats = sorted(set(SUFFIXES.values()))
