@@ -5,7 +5,7 @@ from programs.data_loader.bad_rows import BadRow, shown
 PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
-CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sentence")
+CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
 PICK_KEYS = (
     *("answerKey", "answer_key", "answer", "answer_idx", "answer_index", "answer_letter", "correct", "correct_option"),
     *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
