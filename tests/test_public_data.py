@@ -1083,7 +1083,7 @@ CHAT = [
             "instruction": "«Translate.»",
             "input": "«cat»",
             "output": "‹chat›",
-            "text": "Below is … ‹chat›",
+            "text": "Below is an instruction.\n\n### Instruction:\n«Translate.»\n\n### Input:\n«cat»\n\n### Response:\n‹chat›",
         },
         completion="‹chat›",
     ),

@@ -4,7 +4,7 @@ import ast
 import re
 
 BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
-HASH = re.compile(r"####(?!#)[ \t]*([^\n]*)")
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,

@@ -38,7 +38,8 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
     rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    tables = [rows_of_columns(item, name, known) for item in value.values() if isinstance(item, dict)] if alone else []
+    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
+    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
     if len(tables) == 1 and tables[0]:
         return tables[0]
     if alone and nested and not any(tables) and all(map(is_row, value.values())):

@@ -14,7 +14,8 @@ READ_FIRST = (
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
-    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "starter_code"),
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
+    "starter_code",
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
@@ -48,13 +49,17 @@ def names_part(name: str) -> bool:
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
         return True
     words = words_in(name)
-    stems = [word.removesuffix("s") for word in words]
     if not words or NOTE_WORDS & {*words}:
         return False
     if is_media(name):
         return True
-    head = stems[-2] if stems[-1] in ("text", "content") and len(stems) > 1 else stems[-1]
-    return len(words) > 1 and head in {*READ_FIRST, "hint", "evidence"}
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, "hint", "evidence"}
+
+
+def head_of(name: str) -> str:
+    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
 def words_in(name: str) -> list[str]:
@@ -115,9 +120,9 @@ def is_empty(value) -> bool:
 
 
 def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep."""
+    """Every text and number in a value, however deep; of a chat message its content."""
     if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
@@ -133,11 +138,14 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     if not names:
         return []
-    asked = squeezed(prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt))
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and asked in inside[0]  # what the prompt is taken from
+        is_whole = (
+            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
+        )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
             found.append(name)

@@ -42,6 +42,10 @@ def as_answer(value, name: str) -> str | list[str]:
             expected = "text, a number, or a list of accepted answers"
             raise BadRow(name, f"an object with {', '.join(value)}", expected, f"--map answer={name}.{inner}")
         value = accepted
+    if isinstance(value, list) and all(
+        isinstance(item, dict) and {*item} == {"text", "answer_start"} for item in value
+    ):
+        value = [item["text"] for item in value]  # SQuAD's own files
     if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
         texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
         value = list(dict.fromkeys(texts)) or ""

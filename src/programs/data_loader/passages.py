@@ -1,8 +1,9 @@
 """Texts that a question is about: passages, documents, tables."""
 
-from parts.question_parts import READ_FIRST, is_empty, squeezed, texts_in
+from parts.question_parts import READ_FIRST, head_of, is_empty, names_part, squeezed, texts_in
 from programs.data_loader.bad_rows import BadRow, shown
 
+LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 SCALAR = str | int | float
 
@@ -14,14 +15,20 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         BadRow: a column that --map names as a passage cannot be read as one.
     """
     found, asked = {}, squeezed(question)
-    for name in READ_FIRST:
-        if name in names and not is_empty(row.get(name)):
-            text = passage(row[name], name)
-            if text is None and name in mapped:
-                expected = "text, texts, a table, or {title, text} with any of these"
-                raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-            if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
-                found[name] = text
+    filled = [name for name in names if not is_empty(row[name])]
+    passages = [name for name in READ_FIRST if name in filled]
+    if "hint" in filled and "lecture" in row:  # ScienceQA's
+        passages.append("hint")
+    longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
+    if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
+        passages = longer
+    for name in passages:
+        text = passage(row[name], name)
+        if text is None and name in mapped:
+            expected = "text, texts, a table, or {title, text} with any of these"
+            raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
+        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
+            found[name] = text
     return found
 
 

@@ -1,0 +1,354 @@
+"""All of a question reaches the prompt: passages, choices; what does not is named. Marks of final answers."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from conftest import TINY_LM, run_script
+
+from parts.answer_marks import hash_mark
+from parts.prompts import load_prompts
+from parts.question_parts import unread_parts
+from programs.data_loader.answers_and_tests import gold_of
+from programs.data_loader.bad_rows import BadRow
+from programs.data_loader.form_names import normalise
+from programs.data_loader.row_reader import load_rows
+from programs.evaluation.run import task_rows
+from programs.evaluation.task_table import make_task
+from programs.grpo_train.data import load_task
+from programs.reward_preflight.rows_and_gold import marked_answer
+
+
+def asked(row: dict) -> str:
+    """The last message of a row's prompt."""
+    return normalise(row)["prompt"][-1]["content"]
+
+
+def rows_file(tmp_path, *rows):
+    """A JSONL file of rows."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+# ------------------------------------------------------------------------------------------------------- passages
+
+PASSAGES = {
+    "asdiv": ({"body": "Seven red apples.", "question": "How many?", "answer": "7"}, "Seven red apples."),
+    "svamp": ({"Body": "Seven red apples.", "Question": "How many?", "Answer": "7"}, "Seven red apples."),
+    "dolly": ({"instruction": "How many?", "context": "Seven.", "response": "7"}, "Seven."),
+    "a prompt": ({"prompt": "How many?", "passage": "Seven."}, "Seven."),
+    "a query": ({"query": "How many?", "story": "Seven.", "answer": "7"}, "Seven."),
+    "a longer name": ({"question": "How many?", "flores_passage": "Seven.", "answer": "7"}, "Seven."),
+    "a hint of ScienceQA": ({"question": "How many?", "hint": "Seven.", "lecture": "L", "answer": "7"}, "Seven."),
+    "preferences": ({"prompt": "How many?", "article": "Seven.", "chosen": "7", "rejected": "8"}, "Seven."),
+    "texts": ({"question": "How many?", "documents": ["One.", "Two."], "answer": "3"}, "One.\n\nTwo."),
+    "hotpotqa": (
+        {"question": "How many?", "context": {"title": ["A", "B"], "sentences": [["One.", " Two."], ["Three."]]}},
+        "A\nOne. Two.\n\nB\nThree.",
+    ),
+    "hotpotqa's file": ({"question": "How many?", "context": [["A", ["One."]], ["B", ["Two."]]]}, "A\nOne.\n\nB\nTwo."),
+    "pubmedqa": (
+        {"question": "How many?", "context": {"contexts": ["One.", "Two."], "labels": ["AIM", "END"]}},
+        "One.\n\nTwo.",
+    ),
+    "musique": (
+        {"question": "How many?", "paragraphs": [{"title": "A", "paragraph_text": "One.", "is_supporting": True}]},
+        "A\nOne.",
+    ),
+    "a table": ({"problem": "How many?", "table": [["name", "age"], ["Ann", 3]], "answer": "3"}, "name | age\nAnn | 3"),
+    "records": ({"question": "How many?", "table": [{"name": "Ann", "age": 3}]}, "name | age\nAnn | 3"),
+    "a table's header": ({"question": "How many?", "table": {"header": ["a"], "rows": [["1"]]}}, "a\n1"),
+    "finqa": (
+        {"question": "How many?", "post_text": ["End."], "table": [["x", "1"]], "pre_text": ["Begin."]},
+        "Begin.\n\nx | 1\n\nEnd.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSAGES)
+def test_a_passage_goes_before_the_question(name):
+    row, text = PASSAGES[name]
+    assert asked(row) == f"{text}\n\nHow many?"
+
+
+@pytest.mark.parametrize("passage", ["", "  \n", None, [], {}])
+def test_an_empty_passage_adds_nothing(passage):
+    assert asked({"question": "How many?", "passage": passage, "answer": "7"}) == "How many?"
+
+
+def test_a_passage_that_the_question_quotes_is_not_repeated():
+    assert asked({"prompt": "Seven apples.\n\nHow many?", "context": "Seven  apples."}).startswith(
+        "Seven apples.\n\nHow"
+    )
+
+
+UNREAD = {
+    "a hint": {"question": "How many?", "hint": "Seven.", "answer": "7"},
+    "an object": {"question": "How many?", "context": {"x": 5, "y": "Seven."}, "answer": "7"},
+    "a second question": {"prompt": "Solve it.", "question": "How many?"},
+    "a chat": {"messages": [{"role": "user", "content": "How many?"}], "background": "Seven."},
+    "choices of a chat": {"messages": [{"role": "user", "content": "How many?"}], "options": ["7", "8"]},
+    "facts": {"question": "How many?", "facts": ["Seven.", "Eight."], "answer": True},
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_part_of_the_question_that_no_prompt_holds_is_named(name, tmp_path, capsys):
+    column = list(UNREAD[name])[1]
+    path = rows_file(tmp_path, UNREAD[name])
+    load_rows(path)
+    warning = capsys.readouterr().err
+    assert f"got the column {column}" in warning and f"--drop {column}" in warning
+    load_rows(path, drop=[column])
+    load_rows(path, mapping={"another_name": column})
+    assert capsys.readouterr().err == ""
+
+
+def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
+    path, out = rows_file(tmp_path, UNREAD["a hint"]), tmp_path / "out.jsonl"
+    done = run_script("data_loader", path, "--validate")
+    assert done.returncode == 1 and "the column hint" in done.stderr
+    done = run_script("data_loader", path, "--inspect")
+    assert done.returncode == 0 and "hint: in 1 rows, str, looks like a part of the question" in done.stdout
+    assert "the column hint" in run_script("data_loader", path, "--out", out).stderr
+    done = run_script("data_loader", out, "--validate")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_mapped_prompt_leaves_passages_alone_unless_they_are_mapped_too(tmp_path, capsys):
+    path = rows_file(tmp_path, {"question": "How many?", "context": "Seven.", "answer": "7"})
+    row = load_rows(path, mapping={"prompt": "question"}).rows[0]
+    assert row["prompt"][0]["content"] == "How many?" and row["context"] == "Seven."
+    assert "--map background=context" in capsys.readouterr().err
+    row = load_rows(path, mapping={"prompt": "question", "background": "context"}).rows[0]
+    assert row["prompt"][0]["content"] == "Seven.\n\nHow many?"
+    path = rows_file(tmp_path, UNREAD["an object"])
+    assert load_rows(path, mapping={"background": "context.y"}).rows[0]["prompt"][0]["content"] == "Seven.\n\nHow many?"
+
+
+NOTES = {
+    **{"answer": "7", "solution": "Seven apples.", "explanation": "Count them.", "rationale": "Count.", "type": "t"},
+    **{"long_answer": "Seven apples.", "level": "Level 3", "difficulty": "hard", "subject": "Algebra", "id": "x"},
+    **{"source": "s", "metadata": {"a": "b"}, "url": "http://x", "context_id": "c1", "image_count": 0, "figure": None},
+    **{"supporting_facts": {"title": ["A"], "sent_id": [0]}, "text": "Q: How many? A: 7", "generations": ["a", "b"]},
+}
+
+
+def test_notes_about_a_question_are_no_part_of_it():
+    assert unread_parts(NOTES, "How many?") == []
+
+
+def tokenizer_stub(text: str) -> SimpleNamespace:
+    """A token for each character."""
+    return SimpleNamespace(input_ids=list(text.encode()))
+
+
+tokenizer_stub.chat_template = None
+UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
+
+
+@pytest.mark.parametrize("load", [load_prompts, load_task])
+def test_trainers_name_what_they_do_not_read(load, tmp_path, capsys):
+    config = SimpleNamespace(
+        **{"prompt_column": "prompt", "max_prompt_tokens": 99, "max_prompt_length": 99, "chat": False, "model": "m"},
+        **{"chat_template_kwargs": "", "trainer_args": ""},
+    )
+    load(config, tokenizer_stub, str(rows_file(tmp_path, UNREAD_CHOICES)))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "part of the question" in line]
+    assert len(lines) == 1 and "context (in 1 of 1 rows), A (in 1 of 1 rows), B (in" in lines[0]
+    assert "data_loader.py" in lines[0]
+    prepared = normalise(UNREAD_CHOICES) | {"source": "s", "id": "1", "hint": "Count."}
+    assert unread_parts(prepared, prepared["prompt"]) == ["hint"]
+    tokenizer_stub.chat_template = "x"
+    tokenizer_stub.apply_chat_template = lambda *_, **__: {"input_ids": [1]}
+    try:
+        load(config, tokenizer_stub, str(rows_file(tmp_path, prepared)))
+    finally:
+        tokenizer_stub.chat_template = None
+    assert "part of the question" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("task", "is_named"), [("math", True), ("multiple_choice", False)])
+def test_an_evaluation_names_choices_that_its_task_does_not_read(task, is_named, tmp_path, capsys):
+    from programs.evaluation.settings import Config
+
+    path = rows_file(tmp_path, {"prompt": "2+2?", "choices": ["4", "5"], "answer": "4"})
+    config = Config(data=str(path), model=[str(TINY_LM)], task=[task])
+    task_rows(config, make_task(task, config))
+    assert ("choices (in 1 of 1 rows)" in capsys.readouterr().err) == is_named
+
+
+# -------------------------------------------------------------------------------------------------------- choices
+
+FOUR = {"A": "gas", "B": "solid", "C": "hot", "D": "salty"}
+TEXTS, LETTERS = list(FOUR.values()), list(FOUR)
+ASK = {"question": "Ice is"}
+
+
+def columns(template: str, marks) -> dict:
+    """The four choices in a column each."""
+    return {template.format(mark): text for mark, text in zip(marks, TEXTS, strict=True)}
+
+
+SOLID = {
+    "C-Eval": {**ASK, **FOUR, "answer": "B", "explanation": "It froze."},
+    "CMMLU": {"Question": "Ice is", **FOUR, "Answer": "B"},
+    "objects": {**ASK, "choices": [{"label": key, "text": text} for key, text in FOUR.items()], "answer": "B"},
+    "MedQA's objects": {**ASK, "options": [{"key": k, "value": v} for k, v in FOUR.items()], "answer_idx": "B"},
+    "truth in objects": {**ASK, "choices": [{"text": t, "correct": t == "solid"} for t in TEXTS]},
+    "CommonsenseQA's file": {
+        "question": {"stem": "Ice is", "choices": [{"label": k, "text": v} for k, v in FOUR.items()]},
+        "answerKey": "B",
+    },
+    "OpenBookQA": {"question_stem": "Ice is", "choices": {"text": TEXTS, "label": LETTERS}, "answerKey": "B"},
+    "ARC with numbers": {**ASK, "choices": {"text": TEXTS, "label": ["1", "2", "3", "4"]}, "answerKey": "2"},
+    "MedMCQA": {**ASK, **columns("op{}", "abcd"), "cop": 1},
+    "Global-MMLU": {**ASK, **columns("option_{}", "abcd"), "answer": "B"},
+    "the name of a column": {**ASK, **columns("option_{}", "abcd"), "answer": "option_b"},
+    "headers with blanks": {"Question": "Ice is", **columns("Option {}", "ABCD"), "Answer Key": "B"},
+    "Belebele": {**ASK, **columns("mc_answer{}", "1234"), "correct_answer_num": "2"},
+    "Cosmos QA": {**ASK, **columns("answer{}", "0123"), "label": 1},
+    "SWAG": {"startphrase": "Ice is", **columns("ending{}", "0123"), "label": 1},
+    "HellaSwag": {"ctx": "Ice is", "endings": TEXTS, "label": "1"},
+    "MMLU": {**ASK, "choices": TEXTS, "answer": 1},
+    "MMLU-Pro": {**ASK, "options": TEXTS, "answer": "B", "answer_index": 1},
+    "ReClor": {**ASK, "answers": TEXTS, "label": 1},
+    "LogiQA": {"query": "Ice is", "options": TEXTS, "correct_option": 1},
+    "DREAM": {**ASK, "choice": TEXTS, "answer": "solid"},
+    "truth values": {**ASK, "choices": TEXTS, "labels": [0, 1, 0, 0]},
+    "a list of one": {**ASK, "options": FOUR, "answer": ["B"]},
+    "letter and text": {**ASK, "options": TEXTS, "answer": "B. solid"},
+    "lines": {**ASK, "options": "A. gas\nB. solid\nC. hot\nD. salty", "answer": "B"},
+    "one line": {**ASK, "options": "(A) gas (B) solid (C) hot (D) salty", "answer": "(B)"},
+    "MathQA": {"Problem": "Ice is", "options": "a ) gas , b ) solid , c ) hot , d ) salty", "correct": "b"},
+    "JSON text": {**ASK, "choices": json.dumps(TEXTS), "answer": "B"},
+    "JSON text of an object": {**ASK, "options": json.dumps(FOUR), "answer": "B"},
+    "Python text": {**ASK, "options": str(TEXTS), "answer": "B"},
+    "numpy's text": {**ASK, "options": "['gas' 'solid'\n 'hot' 'salty']", "answer": "B"},
+    "pandas' text": {
+        **ASK,
+        "choices": f"{{'text': array({TEXTS}, dtype=object), 'label': array({LETTERS}, dtype=object)}}",
+        "answerKey": "B",
+    },
+    "an empty last column": {**ASK, **FOUR, "E": "", "answer": "B"},
+}
+
+
+@pytest.mark.parametrize("name", SOLID)
+def test_choices_reach_the_prompt(name):
+    row = normalise(SOLID[name])
+    assert row["prompt"][-1]["content"] == "Ice is\n\nA. gas\nB. solid\nC. hot\nD. salty"
+    assert row["answer"] == "B"
+
+
+TWO = {
+    "PIQA": ({"goal": "Cool it.", "sol1": "Add ice.", "sol2": "Add fire.", "label": 1}, "B"),
+    "WinoGrande": ({"sentence": "Cool it.", "option1": "Add ice.", "option2": "Add fire.", "answer": "1"}, "A"),
+    "COPA": ({"premise": "Hot.", "question": "cause", "choice1": "Ice.", "choice2": "Fire.", "label": 1}, "B"),
+    "SocialIQA": ({**ASK, "context": "C.", "answerA": "x", "answerB": "y", "answerC": "z", "label": "1"}, "A"),
+    "SocialIQA's file": ({**ASK, "answerA": "x", "answerB": "y", "answerC": "z", "correct": "C"}, "C"),
+}
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_numbers_count_as_the_published_columns_do(name):
+    row, letter = TWO[name]
+    assert normalise(row)["answer"] == letter
+
+
+@pytest.mark.parametrize(("numbers", "letters"), [((1, 2, 4), "ABD"), ((0, 1, 3), "ABD"), (("4", "1", "2"), "DAB")])
+@pytest.mark.parametrize("form", [{"options": TEXTS}, FOUR])
+def test_a_file_shows_whether_its_numbers_count_from_0_or_1(numbers, letters, form, tmp_path):
+    path = rows_file(tmp_path, *({**ASK, **form, "answer": number} for number in numbers))
+    assert [row["answer"] for row in load_rows(path).rows] == list(letters)
+
+
+def test_numbers_that_may_count_from_0_or_1_are_refused(tmp_path):
+    path = rows_file(tmp_path, *({**ASK, **FOUR, "answer": number} for number in (1, 2, 3)))
+    loaded = load_rows([path], on_bad="skip", mapping={"answer_index": "answer"})  # what the message tells to try
+    assert [row["answer"] for row in loaded.rows] == ["B", "C", "D"]
+    with pytest.raises(Exception, match=r"from 0 or from 1.*--map answer_index=answer"):
+        load_rows(path)
+
+
+UNREADABLE = {
+    "an object": {"options": {"temperature": {"low": 1}}, "answer": "B"},
+    "no marks": {"options": "gas|solid", "answer": "B"},
+    "a mark that stands twice": {"options": "A. vitamin B. is good B. other", "answer": "A"},
+    "a gap": {"A": "gas", "B": "", "C": "hot", "D": "salty", "answer": "A"},
+    "no right one": {"choices": TEXTS},
+    "two right ones": {"choices": TEXTS, "answer": "AB"},
+    "wrong ones alone": {"distractors": ["gas", "hot"]},
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_choices_that_cannot_be_read_make_a_bad_row(name):
+    row = {**ASK, **UNREADABLE[name]}
+    with pytest.raises(BadRow) as error:
+        normalise(row)
+    dropped = error.value.parts["try"].partition("--drop ")[2].replace(",", "").split()
+    names = [column for column in dropped if column in row]
+    assert names, error.value
+    assert asked({key: value for key, value in row.items() if key not in names}) == "Ice is"  # the advice works
+
+
+RIGHT_FIRST = {
+    "GPQA": {"Correct Answer": "solid", "Incorrect Answer 1": "gas", "Incorrect Answer 2": "{}", "Question": "Ice is"},
+    "SciQ": {"question": "Ice is", "distractor2": "gas", "distractor1": "{}", "correct_answer": "solid"},
+    "TruthfulQA": {"question": "Ice is", "mc1_targets": {"choices": ["solid", "gas", "{}"], "labels": [1, 0, 0]}},
+    "lists": {"question": "Ice is", "correct_answer": "solid", "incorrect_answers": ["gas", "{}"]},
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_FIRST)
+def test_the_right_choice_is_not_always_the_first(name):
+    texts = [json.dumps(RIGHT_FIRST[name]).replace("{}", f"salt {number}") for number in range(20)]
+    rows, again = ([normalise(json.loads(text)) for text in texts] for _ in range(2))
+    assert rows == again
+    assert {row["answer"] for row in rows} == {"A", "B", "C"}
+    assert all(f"\n{row['answer']}. solid" in row["prompt"][-1]["content"] for row in rows)
+
+
+def test_choices_stand_beside_a_completion_too():
+    row = normalise({"instruction": "Choose.", "input": "Ice is", "options": FOUR, "output": "It is B."})
+    assert row["prompt"][-1]["content"].endswith("Ice is\n\nA. gas\nB. solid\nC. hot\nD. salty")
+
+
+def test_a_prompt_with_its_choices_stays():
+    text = "Ice is\nA) gas\nB) solid"
+    assert asked({"prompt": text, "choices": ["gas", "solid"], "answer": "B"}) == text
+
+
+# ---------------------------------------------------------------------------------------------------------- marks
+
+GOLD = {
+    "2 + 2 = 4\n#### 4": "4",
+    "2 + 2 = 4 #### 4": "4",
+    "#### $1,004.50": "1004.50",
+    "x\n#### -7\nThe answer is: -7": "-7",
+    "Which?\n#### yes": "yes",
+    "#### 3 hours": "3 hours",
+    "#### $\\frac{1}{2}$": "$\\frac{1}{2}$",
+    "one\n#### 3\ntwo\n#### 4": "4",
+    "#### Step 1\nWe add, so \\boxed{5}.": "5",
+    "#### Step 1: add\nIt is 5.\n#### Step 2: check\nIt is right.": None,
+    "#### 1\nWe add.\n#### 2\nWe check.": None,
+    "The plan:\n#### Therefore we can see that she has 42 apples left": None,
+    "def f():\n    return 1\n#### helpers": None,
+    "x = 1  #### the start": None,
+    "```\n#### 4\n```": None,
+    "##### 4": None,
+}
+
+
+@pytest.mark.parametrize("text", GOLD)
+def test_a_mark_counts_at_the_end_and_before_a_short_answer(text):
+    assert gold_of(text) == GOLD[text]
+
+
+def test_a_heading_of_a_markdown_answer_is_kept():
+    text = "#### Colours\nRed and blue.\n#### Shapes\nRound ones."
+    assert normalise({"question": "Name some.", "answer": text})["answer"] == text
+    assert marked_answer(text) is None and hash_mark(text) is None
