@@ -202,7 +202,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
             whole = python_object(value, name)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
-            fields = {"entry_point": whole.get("entry_point"), "setup": whole.get("import_prefix")}
+            called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
+            fields = {"entry_point": called, "setup": whole.get("import_prefix")}
             return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
