@@ -1,5 +1,6 @@
 """Columns that hold images, video or audio."""
 
+import functools
 import re
 
 NAMES = re.compile(
@@ -14,14 +15,20 @@ PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=\s]{{200}}", 
 MARKS = re.compile(r"<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>")
 
 
+@functools.lru_cache(4096)
+def is_media_name(name: str) -> bool:
+    """Whether a column's name is that of images, video or audio."""
+    return NAMES.fullmatch(name) is not None
+
+
 def media_column(row: dict, text: str = "") -> str | None:
     """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of such.
 
     Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
     """
-    placed = MARKS.search(text) is not None
     for name, value in row.items():
-        if NAMES.fullmatch(name):
+        if value and is_media_name(name):
+            placed = MARKS.search(text) is not None
             items = value if isinstance(value, list) else [value]
             held = [item for item in items if item not in (None, "", [], {})]
             if any(placed or isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
