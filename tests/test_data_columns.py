@@ -461,7 +461,7 @@ TEXT_ONLY = [
     {"prompt": "Q?", "image": None, "images": [None], "answer": "1"},
     {"prompt": "What does the tag <image> do in HTML?"},
     {"prompt": "Repair the test.", "image": "python:3.11"},
-    {"prompt": "Q?", "figure": "Figure 1 shows a tree.", "frames": 24},
+    {"prompt": "Q?", "figure": "The figure shows a tree " * 20, "frames": 24},
 ]
 
 
