@@ -414,11 +414,12 @@ def test_objects_that_verl_reads_never_become_json_text(tmp_path):
 
 
 def test_plain_rows_put_keys_where_verl_reads_them(tmp_path):
-    plain = {"prompt": "Q?", "answer": "3", "agent_name": "tool_agent", "tools_kwargs": TOOLS, "source": "s", "id": "1"}
+    outside = {"agent_name": "tool_agent", "__rollout_n__": 4}
+    plain = {"prompt": "Q?", "answer": "3", **outside, "tools_kwargs": TOOLS, "source": "s", "id": "1"}
     row = loader.normalise(plain)
     loader.write_rows([row], tmp_path / "v.jsonl", "verl")
     (written,) = read_back(tmp_path / "v.jsonl")
-    assert written["agent_name"] == "tool_agent" and written["extra_info"]["tools_kwargs"] == TOOLS
+    assert outside.items() <= written.items() and written["extra_info"]["tools_kwargs"] == TOOLS
     assert loader.load_rows(tmp_path / "v.jsonl").rows == [row]
     own = loader.normalise({"prompt": "Q?", "answer": "3", "extra_info": {"index": 9, "tools_kwargs": TOOLS}})
     loader.write_rows([own], tmp_path / "e.jsonl", "verl")
@@ -460,7 +461,7 @@ TEXT_ONLY = [
     {"prompt": "Q?", "image": None, "images": [None], "answer": "1"},
     {"prompt": "What does the tag <image> do in HTML?"},
     {"prompt": "Repair the test.", "image": "python:3.11"},
-    {"prompt": "Q?", "figure": "Figure 1 shows a tree.", "frames": 24},
+    {"prompt": "Q?", "figure": "The figure shows a tree " * 20, "frames": 24},
 ]
 
 

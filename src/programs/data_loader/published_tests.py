@@ -170,10 +170,12 @@ def holds_no_tests(value) -> bool:
     return value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
 
 
-def prompt_names(row: dict) -> list[str]:
+def prompt_names(row: dict) -> tuple[str, ...]:
     """The names of prompts in their order, those last that hold only a program's imports and helpers."""
-    many = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
-    return sorted(PROMPT_KEYS, key=lambda name: many and is_preamble(row.get(name), row.get("entry_point")))
+    present = [name for name in PROMPT_KEYS if row.get(name) is not None]
+    if len(present) < 2:
+        return PROMPT_KEYS
+    return (*sorted(PROMPT_KEYS, key=lambda name: name in present and is_preamble(row[name], row.get("entry_point"))),)
 
 
 def is_preamble(text, entry_point) -> bool:

@@ -18,7 +18,7 @@ from programs.data_loader.published_tests import ground_truth
 
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-VERL_OUTSIDE = ("agent_name",)  # what verl reads beside its five columns
+VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # what verl reads beside its five columns
 VERL_OBJECTS = ("reward_model", ("extra", "tools_kwargs"), ("extra", "interaction_kwargs"))  # never JSON text
 NO_GOLD = {*OWN_INFO, *VERL_COLUMNS, "source", "id", "agent_name", "need_tools_kwargs", "style"}
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
