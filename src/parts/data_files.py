@@ -137,33 +137,37 @@ def open_data(
             its encoding cannot be told.
     """
     name = "stdin" if source == "-" else source
-    try:
-        raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
-        head = raw.peek(HEAD_BYTES)
-    except OSError as error:
-        raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-    if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-        stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-        raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
-        head = raw.peek(HEAD_BYTES)
-    refuse_no_data(head, name, form)
-    codec = encoding or codec_of(head, name, form)
-    if codec:
-        raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-        head = raw.peek(HEAD_BYTES)
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
+            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
+            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
         refuse_no_data(head, name, form)
-    elif head.startswith(codecs.BOM_UTF8):
-        raw.read(len(codecs.BOM_UTF8))
-    if sure:
-        return raw, form
-    is_json = holds_json(raw.peek(HEAD_BYTES))
-    got = f"{name}: got JSON in a file that is read as {form}"
-    need(not is_json or form not in ("txt", "csv", "tsv"), f"{got}; expected text; try renaming it to end in .json")
-    if form is None:
-        form = "jsonl" if raw.peek(64)[:64].lstrip()[:1] in (b"{", b"[") else "txt"
-    if form == "jsonl" and not begins_lines(raw.peek(HEAD_BYTES)):
-        form = "json"
+        if codec := encoding or codec_of(head, name, form):
+            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+            refuse_no_data(head, name, form)
+        elif head.startswith(codecs.BOM_UTF8):
+            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
+        form = form if sure else form_of_text(head, name, form)
+        opened.pop_all()
     return raw, form
+
+
+def form_of_text(head: bytes, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    start = head.lstrip()[:1]
+    if form is None:
+        form = "jsonl" if start in (b"{", b"[") else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    return "json" if form == "jsonl" and not begins_lines(head) else form
 
 
 def holds_json(head: bytes) -> bool:
