@@ -200,6 +200,8 @@ NO_DATA = {
     "zip": (lambda folder: workbook(folder / "a.zip", "a.jsonl"), "zip archive.*unpack"),
     "json error": ('{"error": "The dataset does not exist"}', "error message.*does not exist"),
     "json detail": ('{"detail": "Not Found"}\n', "error message"),
+    "rate limit": ('{"message": "API rate limit exceeded", "documentation_url": "https://x.y"}', "rate limit"),
+    "own error": ('{"error": {"code": 429}, "hint": "wait"}', "error message"),
     "text error": ("Entry not found", "error message"),
     "status": ("404: Not Found", "error message"),
 }
