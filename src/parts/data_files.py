@@ -59,6 +59,7 @@ REPLY_KEYS = {
     *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
     *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
 }
+ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
 TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
 EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
 
@@ -137,33 +138,37 @@ def open_data(
             its encoding cannot be told.
     """
     name = "stdin" if source == "-" else source
-    try:
-        raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
-        head = raw.peek(HEAD_BYTES)
-    except OSError as error:
-        raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-    if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-        stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-        raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
-        head = raw.peek(HEAD_BYTES)
-    refuse_no_data(head, name, form)
-    codec = encoding or codec_of(head, name, form)
-    if codec:
-        raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-        head = raw.peek(HEAD_BYTES)
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
+            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
+            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
         refuse_no_data(head, name, form)
-    elif head.startswith(codecs.BOM_UTF8):
-        raw.read(len(codecs.BOM_UTF8))
-    if sure:
-        return raw, form
-    is_json = holds_json(raw.peek(HEAD_BYTES))
-    got = f"{name}: got JSON in a file that is read as {form}"
-    need(not is_json or form not in ("txt", "csv", "tsv"), f"{got}; expected text; try renaming it to end in .json")
-    if form is None:
-        form = "jsonl" if raw.peek(64)[:64].lstrip()[:1] in (b"{", b"[") else "txt"
-    if form == "jsonl" and not begins_lines(raw.peek(HEAD_BYTES)):
-        form = "json"
+        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
+            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+            refuse_no_data(head, name, form)
+        elif head.startswith(codecs.BOM_UTF8):
+            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
+        form = form if sure else form_of_text(head, name, form)
+        opened.pop_all()
     return raw, form
+
+
+def form_of_text(head: bytes, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    start = head.lstrip()[:1]
+    if form is None:
+        form = "jsonl" if start in (b"{", b"[") else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    return "json" if form == "jsonl" and not begins_lines(head) else form
 
 
 def holds_json(head: bytes) -> bool:
@@ -208,7 +213,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         got = f"{name}: got a pointer of {system}, not the file that it stands for"
         need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
     fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form != "txt" or is_page(head))
+    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
     need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
     reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
     got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
@@ -234,10 +239,11 @@ def is_reply(head: bytes) -> bool:
         value = json.loads(head)
     except (ValueError, RecursionError):
         return False
-    return bool(value) and value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS)
+    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
 
 
-def codec_of(head: bytes, name: str, form: str | None) -> str | None:
+def codec_of(head: bytes, name: str, form: str) -> str | None:
     """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
 
     JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
@@ -255,7 +261,7 @@ def codec_of(head: bytes, name: str, form: str | None) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form or 'text'}; try {EXPORT_ROWS}"
+    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
     need(not bad or b"\0" not in head[:1024], wrong)
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None

@@ -96,9 +96,7 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     columns, data = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
         fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(
-            fits, f"{name}: got rows without {len(columns)} cells, one for each of `columns`; expected them; try JSONL"
-        )
+        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
         return [dict(zip(map(str, columns), row, strict=True)) for row in data]
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):

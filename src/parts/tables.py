@@ -32,26 +32,26 @@ def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> 
     """
     csv.field_size_limit(LONGEST_CELL)
     head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    lines = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="")
-    above = 0
-    if mark := MARK.match(head.partition("\n")[0]):
-        lines.readline()
-        head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-    used = chosen or separator_of(head, delimiter, name)
-    if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    records = first_records(head, used)
-    at = header_at(records)
-    padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-    reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-    try:
-        header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-    except csv.Error as error:
-        raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
-    where = f"{name}:{reader.line_num + above}"
-    if at:
-        say(f"{where}: taken for the header; what stands above it is left out")
-    yield from body(reader, column_names(header, where), used, above)
+    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
+        above = 0
+        if mark := MARK.match(head.partition("\n")[0]):
+            lines.readline()
+            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
+        used = chosen or separator_of(head, delimiter, name)
+        if used != delimiter:
+            say(f"{name}: read with {used!r} between the columns")
+        records = first_records(head, used)
+        at = header_at(records)
+        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
+        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
+        try:
+            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
+        except csv.Error as error:
+            raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
+        where = f"{name}:{reader.line_num + above}"
+        if at:
+            say(f"{where}: taken for the header; what stands above it is left out")
+        yield from body(reader, column_names(header, where), used, above)
 
 
 def column_names(header: list[str], where: str) -> list[str]:

@@ -1,0 +1,436 @@
+"""Files that are not one row a line, no data, or not UTF-8: the loader and the trainers read them alike or say why."""
+
+import csv
+import json
+import pickle
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, load_script, run_script
+
+from parts.messages import UserError
+from parts.rows import check_prompt, read_rows
+
+ROWS = [{"prompt": "2+2?", "answer": "4"}, {"prompt": "3+3?", "answer": "6"}]
+PAIRS = [("2+2?", "4"), ("3+3?", "6")]
+
+
+@pytest.fixture(scope="module")
+def loader():
+    """scripts/data_loader.py as a module."""
+    return load_script("data_loader")
+
+
+@pytest.fixture(params=["loader", "trainers"])
+def pairs_of(request, loader):
+    """A reader: file -> (text of the prompt, answer) of each row."""
+
+    def read(path) -> list[tuple]:
+        if request.param == "trainers":
+            rows = read_rows(str(path))
+            return [(row.get("prompt") or row.get("question") or row["input"], row.get("answer")) for row in rows]
+        try:
+            rows = loader.load_rows(path).rows
+        except loader.UserError as error:
+            raise UserError(str(error)) from None
+        return [(row["prompt"][-1]["content"], row.get("answer")) for row in rows]
+
+    return read
+
+
+def run_advice(message: str, folder: Path) -> None:
+    """Run the command that a message advises, in a folder."""
+    command = re.search(r"(?:python scripts/|python -c )(.*?)(?:, or .*)?$", message)[1]
+    words = ["-c", *shlex.split(command)] if "python -c" in message else shlex.split(command)
+    words = [str(ROOT / "scripts" / word) if word == "data_loader.py" else word for word in words]
+    subprocess.run([sys.executable, *words], cwd=folder, check=True, capture_output=True)
+
+
+# ------------------------------------------------------------------------------------------------ rows in other JSON
+
+NESTED = {
+    "description.json": {"description": "Sums.", "data": ROWS},
+    "description.jsonl": {"description": "Sums.", "data": ROWS},
+    "text.json": {"text": "Sums.", "version": 2, "items": ROWS},
+    "examples.json": {"examples": ROWS},
+    "one_split.json": {"train": ROWS},
+    "viewer.json": {
+        "features": [{"feature_idx": 0, "name": "prompt", "type": {"dtype": "string"}}],
+        "rows": [{"row_idx": number, "row": row, "truncated_cells": []} for number, row in enumerate(ROWS)],
+        "num_rows_total": 2,
+    },
+    "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
+    "split_of_columns.json": {"train": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]}},
+    "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
+    "pandas_split.json": {
+        **{"columns": ["prompt", "answer"], "index": [0, 1], "data": [["2+2?", "4"], ["3+3?", "6"]]},
+    },
+    "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
+    "pandas_index.json": {"0": ROWS[0], "1": ROWS[1]},
+    "array.jsonl": ROWS,
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("name", NESTED)
+def test_rows_inside_of_other_json_are_read(pairs_of, tmp_path, name, indent):
+    path = tmp_path / name
+    path.write_text(json.dumps(NESTED[name], indent=indent))
+    assert pairs_of(path) == PAIRS
+
+
+def test_json_lines_in_a_json_file_and_a_wrapper_on_each_line(pairs_of, tmp_path):
+    path = tmp_path / "lines.json"
+    path.write_text("\n".join(map(json.dumps, ROWS)))
+    assert pairs_of(path) == PAIRS
+    path = tmp_path / "pages.jsonl"
+    path.write_text(
+        "".join(json.dumps({"page": i, "rows": [{"row_idx": i, "row": row}]}) + "\n" for i, row in enumerate(ROWS))
+    )
+    assert pairs_of(path) == PAIRS
+
+
+def test_squad_gives_a_row_for_each_question_with_its_context(loader, tmp_path):
+    questions = [
+        {"id": i, "question": text, "answers": [{"text": "5"}]} for i, text in (("a", "How old?"), ("b", "Who?"))
+    ]
+    path = tmp_path / "squad.json"
+    article = {"title": "Ann", "paragraphs": [{"context": "Ann is 5.", "qas": questions}]}
+    path.write_text(json.dumps({"version": "1.1", "data": [article]}))
+    expected = [{"context": "Ann is 5.", **question} for question in questions]
+    assert read_rows(str(path)) == expected
+    rows = loader.load_rows(path).rows
+    assert [row["id"] for row in rows] == ["a", "b"]
+    assert all("Ann is 5." in row["prompt"][0]["content"] for row in rows)
+
+
+def test_what_stands_beside_the_rows_is_named(pairs_of, tmp_path, capsys):
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({"name": "sums", "description": "Add.", "examples": [{"input": "2+2?", "target": "4"}]}))
+    assert [prompt for prompt, _ in pairs_of(path)] == ["2+2?"]
+    assert "not used: name, description" in capsys.readouterr().err
+
+
+def test_lists_of_a_row_are_no_rows(loader, tmp_path):
+    """A programming task with its examples, one a line, and a conversation with a list beside it."""
+    path = tmp_path / "tasks.jsonl"
+    task = {"description": "Print a+b.", "examples": [{"input": "1 2", "output": "3"}]}
+    path.write_text((json.dumps(task) + "\n") * 2)
+    assert [row["prompt"][0]["content"] for row in loader.load_rows(path).rows] == ["Print a+b."] * 2
+    path = tmp_path / "asked.json"
+    row = {"problem": "2+2?", "data": [{"prompt": "other"}], "answer": "4"}
+    path.write_text(json.dumps(row))
+    assert loader.load_rows(path).rows[0]["data"] == row["data"]
+    path.write_text(json.dumps({"q": "2+2?", "data": [{"prompt": "other"}]}))
+    assert loader.load_rows(path, mapping={"prompt": "q"}).rows[0]["prompt"][0]["content"] == "2+2?"
+
+
+UNCLEAR = {  # what messages say, and how many rows the advised command leaves
+    "two_splits": ({"train": ROWS, "test": ROWS[:1]}, "'train' and 'test'", 2),
+    "texts": ({"description": "Sums.", "data": ["2+2?", "3+3?"]}, "'data'", 2),
+    "task": ({"description": "Add.", "examples": [{"input": "1 2", "output": "3"}]}, "'examples'", 1),
+    "columns_of_splits": (
+        {f"{name}": {"prompt": ["a", "b"], "answer": ["1", "2"]} for name in ("train", "dev")},
+        "'dev'",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_json_that_leaves_the_rows_open_is_refused_with_a_command_that_works(pairs_of, tmp_path, name):
+    value, words, count = UNCLEAR[name]
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(UserError, match=words) as raised:
+        pairs_of(path)
+    run_advice(str(raised.value), tmp_path)
+    assert len(pairs_of(tmp_path / "rows.json")) == count
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
+        ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": ["prompt"]}]}, "cut prompt"),
+        ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "expected 2 cells"),
+    ],
+)
+def test_rows_that_are_not_whole_are_refused(pairs_of, tmp_path, value, words):
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(UserError, match=words):
+        pairs_of(path)
+
+
+# ------------------------------------------------------------------------------------------------ no data
+
+PAGE = "<!DOCTYPE html>\n<html>\n<head><title>502</title></head>\n<body>Bad gateway</body>\n</html>\n"
+LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
+
+
+def workbook(path: Path, member: str) -> bytes:
+    """A zip file that holds one member."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, "x")
+    return path.read_bytes()
+
+
+NO_DATA = {
+    "lfs": (LFS, "pointer of Git LFS.*git lfs pull"),
+    "annex": ("/annex/objects/SHA256E-s123--9f86d081.jsonl\n", "git-annex.*git annex get"),
+    "annex link": ("../.git/annex/objects/Wx/4f/SHA256E-s3--2c26/SHA256E-s3--2c26", "git-annex"),
+    "page": (PAGE, "HTML or XML page"),
+    "one line": ("<html><body><h1>403 Forbidden</h1></body></html>", "HTML or XML page"),
+    "cut page": (PAGE[:60], "HTML or XML page"),
+    "xml": ('<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', "HTML or XML page"),
+    "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
+    "pickle": (pickle.dumps(ROWS), "a pickle"),
+    "arrow": (b"ARROW1\0\0\xff\xff\xff\xff", "an Arrow file"),
+    "safetensors": (
+        b"\x40\0\0\0\0\0\0\0" + b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}' + b" " * 10,
+        "safetensors",
+    ),
+    "workbook": (lambda folder: workbook(folder / "a.zip", "xl/workbook.xml"), "Excel workbook.*CSV UTF-8"),
+    "zip": (lambda folder: workbook(folder / "a.zip", "a.jsonl"), "zip archive.*unpack"),
+    "json error": ('{"error": "The dataset does not exist"}', "error message.*does not exist"),
+    "json detail": ('{"detail": "Not Found"}\n', "error message"),
+    "rate limit": ('{"message": "API rate limit exceeded", "documentation_url": "https://x.y"}', "rate limit"),
+    "own error": ('{"error": {"code": 429}, "hint": "wait"}', "error message"),
+    "text error": ("Entry not found", "error message"),
+    "status": ("404: Not Found", "error message"),
+}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".txt", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("name", NO_DATA)
+def test_what_is_no_data_is_refused_by_what_it_is(pairs_of, tmp_path, name, suffix):
+    data, words = NO_DATA[name]
+    data = data(tmp_path) if callable(data) else data
+    path = tmp_path / f"set{suffix}"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    with pytest.raises(UserError, match=r"(?s)set\.\w+" if suffix == ".txt" else f"(?s){words}") as raised:
+        pairs_of(path)
+    assert ("ending in" in str(raised.value)) or re.search(f"(?s){words}", str(raised.value))  # trainers read no .txt
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["What does <html> mean?", "Explain <!doctype html> to me."],
+        ["<html> is which kind of tag?", "<body> holds what?", "<b>Bold</b> or <i>italic</i>?"],
+        ["<!DOCTYPE html><html><body>x</body></html> What is wrong here?", "Name a prime."],
+        ['{"a": 1} is JSON of what?', "[hint] What is 2+2?"],
+        ["ORC armies march 3 miles a day.", "404: what does it mean?"],
+        ["version https://example.org means what?"],
+    ],
+)
+def test_prompts_about_such_things_stay_prompts(loader, tmp_path, lines):
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(lines))
+    assert [row["prompt"][0]["content"] for row in loader.load_rows(path).rows] == lines
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv"])
+def test_json_in_a_text_or_table_is_refused_unless_asked_for(loader, tmp_path, suffix):
+    path = tmp_path / f"rows.{suffix}"
+    path.write_text("\n".join(map(json.dumps, ROWS)))
+    with pytest.raises(loader.UserError, match=r"got JSON .* renaming"):
+        loader.load_rows(path)
+    assert len(loader.load_rows(path, input_format="txt").rows) == 2
+    assert len(loader.load_rows(path.rename(tmp_path / "rows.json")).rows) == 2
+
+
+# ------------------------------------------------------------------------------------------------ messages in cells
+
+TURN = [{"role": "user", "content": "2+2?"}]
+SHARED_GPT = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]
+
+
+def write_cell(path: Path, column: str, cell: str) -> Path:
+    """A file of one row with one cell of text."""
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as f:
+            csv.writer(f).writerows([[column, "note"], [cell, "x"]])
+    elif path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist([{column: cell, "note": "x"}]), path)
+    else:
+        path.write_text(json.dumps({column: cell, "note": "x"}))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(("column", "messages"), [("prompt", TURN), ("messages", TURN), ("conversations", SHARED_GPT)])
+def test_messages_as_json_text_are_messages(loader, tmp_path, suffix, column, messages):
+    path = write_cell(tmp_path / f"rows{suffix}", column, json.dumps(messages))
+    assert read_rows(str(path))[0][column] == messages
+    assert loader.load_rows(path).rows[0]["prompt"] == TURN
+
+
+def test_a_mapped_column_and_normalise_decode_messages_too(loader, tmp_path):
+    path = write_cell(tmp_path / "rows.csv", "chat", json.dumps(TURN))
+    assert loader.load_rows(path, mapping={"prompt": "chat"}).rows[0]["prompt"] == TURN
+    assert loader.normalise({"prompt": json.dumps(TURN)})["prompt"] == TURN
+    with pytest.raises(UserError, match=r"chat messages as text.*--map"):
+        check_prompt(read_rows(str(path))[0]["chat"], "row 1")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    "text", ["[2+2]=?", "[1, 2] is what?", f"{json.dumps(TURN)} What is [this]?", '[{"a": 1}]', "[]"]
+)
+def test_a_text_that_begins_with_a_bracket_stays_text(pairs_of, tmp_path, suffix, text):
+    assert pairs_of(write_cell(tmp_path / f"rows{suffix}", "prompt", text)) == [(text, None)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    ("text", "words"), [(str(TURN), "as Python prints them.*json.dumps"), (json.dumps(TURN)[:-4] + "]", "broken JSON")]
+)
+def test_messages_in_broken_json_are_refused(pairs_of, tmp_path, suffix, text, words):
+    with pytest.raises(UserError, match=rf"(?s)rows\.\w+.*prompt: got .*{words}"):
+        pairs_of(write_cell(tmp_path / f"rows{suffix}", "prompt", text))
+
+
+# ------------------------------------------------------------------------------------------------ spreadsheets
+
+FRENCH = [("Où est né l'élève de 5 ans, déjà ?", "1,5"), ("Combien coûte le thé à l'été ?", "2")]
+CHINESE = [("小明有三个苹果，吃了一个，还剩几个？", "2"), ("一个正方形的边长是五厘米，面积是多少平方厘米？", "25")]
+JAPANESE = [("りんごが三つあります。一つ食べました。残りはいくつですか。", "2"), ("正方形の面積はいくつですか。", "25")]
+POLISH = [("Ile jabłek zostało w koszyku?", "2"), ("Jaka jest długość boku kwadratu?", "25")]
+ENCODED = {  # rows, encoding, delimiter, what is said
+    "cp1252": (FRENCH, "cp1252", ";", ["CP1252", "';'"]),
+    "latin1": (FRENCH, "latin-1", "\t", ["CP1252", r"'\t'"]),
+    "utf16": (FRENCH, "utf-16", ";", ["';'"]),
+    "utf16le": (FRENCH, "utf-16-le", "\t", ["UTF-16-LE", r"'\t'"]),
+    "utf16be": (FRENCH, "utf-16-be", ";", ["UTF-16-BE", "';'"]),
+    "utf8": (FRENCH, "utf-8", "|", ["'|'"]),
+    "bom": (FRENCH, "utf-8-sig", ";", ["';'"]),
+    "gbk": (CHINESE, "gbk", ",", ["GB18030"]),
+    "shift-jis": (JAPANESE, "shift_jis", ",", ["CP932"]),
+    "cp1250": (POLISH, "cp1250", ";", ["CP1250", "';'"]),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_a_table_of_another_encoding_is_read_and_said(pairs_of, tmp_path, capsys, name):
+    rows, encoding, delimiter, said = ENCODED[name]
+    path = tmp_path / f"{name}.csv"
+    with path.open("w", encoding=encoding, newline="") as f:
+        csv.writer(f, delimiter=delimiter).writerows([("prompt", "answer"), *rows])
+    assert pairs_of(path) == rows
+    error = capsys.readouterr().err
+    assert all(word in error for word in said) and len(error.splitlines()) == len(said)
+
+
+TABLES = {
+    "sep line": "sep=;\nprompt;answer\n2+2?;4\n3+3?;6\n",
+    "decimal commas": 'prompt;answer;share\n2+2?;4;0,5\n"3+3?";6;1,5\n',
+    "bars": "prompt|answer\n2+2?|4\n3+3?|6\n",
+    "empty columns": "prompt,answer,,\n2+2?,4,,\n3+3?,6\n",
+    "empty rows": "\n\nprompt;answer;;\n;;;\n2+2?;4;;\n\n3+3?;6;;\n;;;\n",
+    "blanks": " prompt , answer \n2+2?,4\n3+3?,6\n",
+    "blanks before quotes": '"prompt", "answer"\n"2+2?", "4"\n"3+3?", "6"\n',
+    "title": "Sums of May\n\nprompt,answer\n2+2?,4\n3+3?,6\n",
+    "padded title": "Sums;;\nprompt;answer;note\n2+2?;4;x\n3+3?;6;y\n",
+    "old line ends": "prompt,answer\r2+2?,4\r3+3?,6\r",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_as_spreadsheets_write_them(pairs_of, tmp_path, name):
+    path = tmp_path / "table.csv"
+    path.write_bytes(TABLES[name].encode())
+    assert pairs_of(path) == PAIRS
+
+
+@pytest.mark.parametrize("rows", [["a;b;c", "d;e;f"], ["Is it 2; or 3?", "4; or 5?"], ["a|b", "c|d"]])
+def test_separators_inside_of_texts_part_nothing(pairs_of, tmp_path, rows):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["prompt", *rows]))
+    assert pairs_of(path) == [(row, None) for row in rows]
+    path.write_text("\n".join(["prompt,answer", *(f'"{row}",1' for row in rows)]))
+    assert pairs_of(path) == [(row, "1") for row in rows]
+
+
+UNKNOWN = {
+    "two separators": (b"prompt;a|answer\nx;y|1\nz;w|2\n", "';' or '\\|'"),
+    "two encodings": ("prompt,answer\n你好吗？,1\n三加五等于几？,8\n".encode("gbk"), "euc_kr or gb18030"),
+    "utf-16 of json": (json.dumps(ROWS[0]).encode("utf-16-le"), "UTF-16 without"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_cannot_be_told_is_refused_with_a_command_that_works(pairs_of, tmp_path, name):
+    data, words = UNKNOWN[name]
+    path = tmp_path / ("set.jsonl" if "json" in name else "set.csv")
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=words) as raised:
+        pairs_of(path)
+    run_advice(str(raised.value).replace(str(path), shlex.quote(str(path))), tmp_path)
+    assert (tmp_path / "clean.jsonl").read_text()
+
+
+BROKEN = {  # bytes, line of the flaw: UTF-8 that was cut or mixed is never guessed to be something else
+    "cut in the middle": ("prompt,answer\nété,1\nthé à 5,2\n".encode().replace(b"\xc3\xa0", b"\xc3"), 3),
+    "cut at the end": ("prompt,answer\nété,1\nthé à 5 é".encode()[:-1], 3),
+    "the only accent": (b"prompt,answer\nok,1\ncaf\xe9,2\n", 3),
+    "mixed": ("prompt,answer\nété à côté,1\n".encode() + b"th\xe9,2\n\xe2ge,3\n", 3),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_utf8_with_a_flaw_is_named_by_its_line(pairs_of, tmp_path, name):
+    data, line = BROKEN[name]
+    path = tmp_path / "set.csv"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=rf"set\.csv:{line}: .*not UTF-8.*--encoding"):
+        pairs_of(path)
+
+
+def test_the_flags_decide(loader, tmp_path):
+    path = tmp_path / "set.csv"
+    path.write_bytes("prompt|a;answer\ncafé;x|1\n".encode("cp1252"))
+    row = loader.load_rows(path, encoding="cp1252", delimiter="|").rows[0]
+    assert (row["prompt"][0]["content"], row["a;answer"]) == ("café;x", "1")
+    for flags, words in (
+        ({"encoding": "cp125x"}, "unknown encoding"),
+        ({"delimiter": ";;"}, "one character"),
+        ({"encoding": "ascii"}, "another --encoding"),
+    ):
+        with pytest.raises(loader.UserError, match=words):
+            loader.load_rows(path, **flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("prompt,answer\n", "no usable row|without rows"), ("What is 2+2?,4\nWhat is 3+3?,6\n", "column name 'What is 2")],
+)
+def test_a_table_without_rows_or_without_a_header(tmp_path, text, words):
+    path = tmp_path / "set.csv"
+    path.write_text(text)
+    done = run_script("data_loader", path, "--validate")
+    assert done.returncode in (1, 2) and re.search(words, done.stderr)
+
+
+def test_a_header_twice_after_blanks_are_taken_off(pairs_of, tmp_path):
+    path = tmp_path / "set.csv"
+    path.write_text("prompt, answer ,answer\na,1,2\n")
+    with pytest.raises(UserError, match=r"'answer'\] twice.*renaming"):
+        pairs_of(path)
+
+
+def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    with pytest.raises(UserError, match=r"nobody/nothing.*no such file, and the hub cannot be reached"):
+        pairs_of("nobody/nothing")
