@@ -528,7 +528,7 @@ def test_unpaired_preferences_are_refused_with_advice_that_works(tmp_path, label
 # a row, what the refusal advises
 NESTED = {
     "an object": ({"data": {"question": "1+1?", "answer": "2"}}, "prompt=data.question"),
-    "a list of one": ({"items": [{"problem": "1+1?", "answer": "2"}]}, "prompt=items.0.problem"),
+    "a list of one": ({"quiz": [{"problem": "1+1?", "answer": "2"}]}, "prompt=quiz.0.problem"),
     "an answer": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
 }
 
@@ -536,10 +536,10 @@ NESTED = {
 @pytest.mark.parametrize("name", NESTED)
 def test_advice_for_nested_fields_works(tmp_path, name):
     raw, advice = NESTED[name]
-    path = write_jsonl(tmp_path / "n.jsonl", [raw])
+    path = write_jsonl(tmp_path / "n.jsonl", [raw, raw])  # an object alone in its file may hold the rows
     done = command(path, "--validate")
     assert done.returncode == 1 and f"--map {advice}" in done.stderr
-    (row,) = loader.load_rows(path, mapping=dict([advice.split("=")])).rows
+    row, _ = loader.load_rows(path, mapping=dict([advice.split("=")])).rows
     assert row[advice.split("=")[0]] in ("2", [{"role": "user", "content": "1+1?"}])
 
 

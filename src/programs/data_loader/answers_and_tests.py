@@ -11,6 +11,7 @@ from programs.data_loader.test_checks import check_python, check_test
 
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
+SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
 def gold_of(text: str) -> str | None:
@@ -42,9 +43,7 @@ def as_answer(value, name: str) -> str | list[str]:
             expected = "text, a number, or a list of accepted answers"
             raise BadRow(name, f"an object with {', '.join(value)}", expected, f"--map answer={name}.{inner}")
         value = accepted
-    if isinstance(value, list) and all(
-        isinstance(item, dict) and {*item} == {"text", "answer_start"} for item in value
-    ):
+    if isinstance(value, list) and all(isinstance(item, dict) and "text" in {*item} <= SPAN for item in value):
         value = [item["text"] for item in value]  # SQuAD's own files
     if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
         texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
@@ -68,7 +67,7 @@ def accepted_answers(value: dict):
     """
     if "value" in value and isinstance(value.get("aliases"), list):
         return [value["value"], *value["aliases"]]
-    if isinstance(value.get("text"), list) and set(value) <= {"text", "answer_start", "answer_end"}:
+    if isinstance(value.get("text"), list) and set(value) <= SPAN:
         return value["text"]
     if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
         return value["spans"][:1]
