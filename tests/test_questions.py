@@ -89,6 +89,8 @@ UNREAD = {
     "a second question": {"prompt": "Solve it.", "question": "How many?"},
     "a chat": {"messages": [{"role": "user", "content": "How many?"}], "background": "Seven."},
     "choices of a chat": {"messages": [{"role": "user", "content": "How many?"}], "options": ["7", "8"]},
+    "a chat as context": {"question": "How many?", "context": [{"role": "user", "content": "Seven."}], "answer": "7"},
+    "an input beside a prompt": {"prompt": "How many?", "input": "Seven.", "output": "7"},
     "facts": {"question": "How many?", "facts": ["Seven.", "Eight."], "answer": True},
 }
 
@@ -102,6 +104,15 @@ def test_a_part_of_the_question_that_no_prompt_holds_is_named(name, tmp_path, ca
     assert f"got the column {column}" in warning and f"--drop {column}" in warning
     load_rows(path, drop=[column])
     load_rows(path, mapping={"another_name": column})
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("options", [{"drop": ["context"]}, {"mapping": {"background": "context.y"}}])
+def test_advice_holds_for_a_column_in_another_case(options, tmp_path, capsys):
+    path = rows_file(tmp_path, {"Question": "How many?", "Context": {"x": 5, "y": "Seven."}, "Answer": "7"})
+    load_rows(path)
+    assert "--map background=context" in capsys.readouterr().err
+    load_rows(path, **options)
     assert capsys.readouterr().err == ""
 
 

@@ -4,6 +4,7 @@ import ast
 import json
 import random
 import re
+import shlex
 import string
 from dataclasses import dataclass, field
 
@@ -48,7 +49,7 @@ def choices_of(row: dict) -> Choices | None:
     if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
         expected = "2 to 26 choices: a list of texts, {text, label}, {A: text}, or `A. … B. …`"
         got = shown(value) if len(columns) == 1 else ", ".join(f"{name} {shown(row[name])}" for name in columns)
-        raise BadRow(name, got, expected, f"--drop {' '.join(columns)} where these are no choices")
+        raise BadRow(name, got, expected, f"--drop {shlex.join(columns)} where these are no choices")
     if name == "mc1_targets" and choices.right is not None:  # whose first is always the right one
         choices = shuffled(choices)
     return choices
@@ -211,7 +212,7 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
         if len(same) == 1:
             return name, same[0], False
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
-    expected, drop = numbers + letters_or_texts(choices), f"--drop {' '.join(choices.columns)}"
+    expected, drop = numbers + letters_or_texts(choices), f"--drop {shlex.join(choices.columns)}"
     if picks:
         raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop}")
     if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):

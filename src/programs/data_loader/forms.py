@@ -44,6 +44,7 @@ class FileFacts:
     """What the rows of a file have in common, beyond their form."""
 
     mapped: frozenset[str] = frozenset()  # the fields that --map names
+    sources: frozenset[str] = frozenset()  # the columns that it takes them from
     first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
 
 
@@ -184,7 +185,7 @@ class Shape:
         if clash := [name for name in RESERVED if name in out]:
             raise BadRow(clash[0], "a column of this name", "another name, as files use this one", f"--drop {clash[0]}")
         if not self.is_ours:
-            known = {*self.facts.mapped, *(self.choices.columns if self.choices else ())}
+            known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
         return out

@@ -52,7 +52,7 @@ def passage(value, name: str) -> str | None:
 
 def document(value) -> str | None:
     """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
     rows = value.get("rows")
     if isinstance(value.get("header"), list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):

@@ -4,16 +4,17 @@ import contextlib
 import hashlib
 import itertools
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from parts.messages import RowFlaw, UserError, say, suggest
 from parts.nested_rows import with_chats
-from parts.question_parts import is_media
+from parts.question_parts import is_media, plain_name
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
 from programs.data_loader.choices import first_number
-from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names
+from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts, marks_answer
 from programs.data_loader.json_values import Record
 from programs.data_loader.messages import ANSWER_KEYS, PROMPT_KEYS
@@ -27,10 +28,13 @@ def remapped(row: dict, settings: Settings) -> dict:
 
     Where a cell holds messages as JSON text, the row has the messages.
     """
-    row = {name: value for name, value in row.items() if name not in settings.drop}
+    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
+    row = {name: value for name, value in row.items() if name not in drop}
     taken = {}
     for name, source in settings.mapping.items():
-        value, inside = row, [source] if source in row else source.split(".")
+        head, *path = [source] if source in row or source in raw else source.split(".")
+        value, inside = row, [raw.get(head, head), *path]
         for key in inside:
             if isinstance(value, list) and key.isdecimal():
                 value = dict(enumerate(value)).get(int(key))
@@ -41,7 +45,7 @@ def remapped(row: dict, settings: Settings) -> dict:
             raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
         taken[name] = value
     for source in settings.mapping.values():
-        row.pop(source, None)
+        row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in settings.mapping.values()]
     if clash := [name for name in taken if row.get(name) is not None and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
@@ -137,8 +141,12 @@ class RowReader:
         """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
         for name, count in self.unread.items():
             got = f"got the column {name}, which looks like a part of the question and is in no prompt"
-            use = "" if is_media(name) else f"--map background={name} to put it before the question, or "
-            say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {name}")
+            use = (
+                ""
+                if is_media(name)
+                else f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            )
+            say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {shlex.quote(name)}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
@@ -199,7 +207,11 @@ class RowReader:
                     if form == "choices" or settings.kind == "choices":
                         numbers.add(first_number(row))
         records = itertools.chain(head, records)
-        self.facts = FileFacts(frozenset(settings.mapping), min(numbers - {None}, default=None))
+        self.facts = FileFacts(
+            mapped=frozenset(settings.mapping),
+            sources=frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values()),
+            first_number=min(numbers - {None}, default=None),
+        )
         if settings.kind != "auto":
             kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
             self.kinds[kind] += 1
