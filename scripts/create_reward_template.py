@@ -53,12 +53,16 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 
 import argparse
 import ast
+import codecs
 import contextlib
 import csv
 import difflib
+import gzip
 import importlib
 import importlib.util
 import inspect
+import io
+import itertools
 import json
 import keyword
 import math
@@ -71,6 +75,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +89,14 @@ class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
     code = 2
+
+
+class RowFlaw(UserError):
+    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
 def need(condition, message: str) -> None:
@@ -120,21 +136,607 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argp
     return known
 
 
+# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+
+HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
+# first bytes -> what such a file is
+SIGNATURES = {
+    b"PAR1": "a parquet file",
+    b"%PDF-": "a PDF",
+    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow stream",
+    b"FEA1": "a Feather file",
+    b"Obj\x01": "an Avro file",
+    b"ORC": "an ORC file",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file",
+    b"SQLite format 3\0": "an SQLite data base",
+    b"GGUF": "a GGUF model",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive",
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
+}
+EXPORT_ROWS = "exporting its rows as JSONL"
+UNPACK_FIRST = "unpacking it first"
+BINARY_ADVICE = {
+    "a parquet file": "a name that ends in .parquet",
+    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+}
+POINTERS = {
+    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
+    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+}
+MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
+MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
+    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
+    rb"invalid username or password)\.?\s*\Z",
+    re.IGNORECASE,
+)
+REASON_KEYS = ("error", "errors", "message", "detail")
+REPLY_KEYS = {
+    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
+    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
+}
+ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
+TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
+EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+
+    def __init__(self, chunks: Iterator[bytes], name: str, inner):
+        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+
+    def close(self) -> None:
+        """Close the file below too."""
+        self.inner.close()
+        super().close()
+
+    def readable(self) -> bool:
+        """This is a file to read from."""
+        return True
+
+    def readinto(self, buffer) -> int:
+        """Fill the buffer with what there is; 0 at the end."""
+        try:
+            while not self.rest and (chunk := next(self.chunks, None)) is not None:
+                self.rest = chunk
+        except UserError:
+            raise
+        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
+            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
+            got = f"{self.name}: got bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file{advice}") from None
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+
+def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
+    """Chunks of an unpacked stream; UserError once there is more than the limit."""
+    total = 0
+    while chunk := stream.read(1 << 18):
+        total += len(chunk)
+        advice = "try --max_bytes if the file is yours"
+        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        yield chunk
+
+
+def recoded(stream, codec: str) -> Iterator[bytes]:
+    """Text of another encoding as UTF-8."""
+    decoder = codecs.getincrementaldecoder(codec)()
+    while chunk := stream.read(1 << 18):
+        yield decoder.decode(chunk).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def zstd_stream(raw, name: str):
+    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("compression.zstd").ZstdFile(raw)
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        advice = "try `pip install zstandard`, or unpack it first"
+        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
+    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+
+def open_data(
+    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
+) -> tuple:
+    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
+
+    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
+    `sure` takes the form as it is.
+
+    Raises:
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
+            its encoding cannot be told.
+    """
+    name = "stdin" if source == "-" else source
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
+            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
+            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+        refuse_no_data(head, name, form)
+        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
+            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+            refuse_no_data(head, name, form)
+        elif head.startswith(codecs.BOM_UTF8):
+            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
+        form = form if sure else form_of_text(head, name, form)
+        opened.pop_all()
+    return raw, form
+
+
+def form_of_text(head: bytes, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    start = head.lstrip()[:1]
+    if form is None:
+        form = "jsonl" if start in (b"{", b"[") else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    return "json" if form == "jsonl" and not begins_lines(head) else form
+
+
+def holds_json(head: bytes) -> bool:
+    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    text = head.decode("utf-8", "replace").strip()
+    if not text.startswith(("{", "[")):
+        return False
+    for part in (text.partition("\n")[0], text):
+        with contextlib.suppress(ValueError, RecursionError):
+            return isinstance(json.loads(part), dict | list)
+    return len(head) >= HEAD_BYTES  # a first line longer than that
+
+
+def begins_lines(head: bytes) -> bool:
+    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
+    first, _, rest = head.lstrip().partition(b"\n")
+    if first[:1] == b"[":
+        return bool(rest.strip()) and first.rstrip().endswith(b"]")
+    return first.strip() != b"{"
+
+
+def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
+    """Raise UserError where the first bytes are those of something that holds no rows."""
+    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
+    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
+        kind = None  # a text that begins with such letters
+    if head.startswith(b"PK\x03\x04"):
+        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
+    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
+        kind = "a safetensors file"
+    elif head[257:262] == b"ustar":
+        kind = "a tar archive"
+    if kind and (kind, form) != ("a parquet file", "parquet"):
+        advice = (
+            "saving the sheet as CSV UTF-8"
+            if "Office" in kind or "Excel" in kind
+            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
+        )
+        advice = UNPACK_FIRST if kind == "a zip archive" else advice
+        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
+    for pattern, (system, pull) in POINTERS.items():
+        got = f"{name}: got a pointer of {system}, not the file that it stands for"
+        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
+    fetch = "try downloading it again, and look at the file first"
+    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
+    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
+    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
+    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(not reply, f"{got}; expected rows of data; {fetch}")
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a text that begins with markup is a page, not prompts about some."""
+    closed = head.lower().count(b"</html>")
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    if len(lines) == 1:
+        return closed < 2 and head.rstrip().endswith(b">")
+    tags = sum(line.lstrip().startswith(b"<") for line in lines)
+    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
+    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
+
+
+def is_reply(head: bytes) -> bool:
+    """Whether a file is one JSON object that only says what went wrong."""
+    if not head.lstrip().startswith(b"{"):
+        return False
+    try:
+        value = json.loads(head)
+    except (ValueError, RecursionError):
+        return False
+    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
+
+
+def codec_of(head: bytes, name: str, form: str) -> str | None:
+    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
+
+    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
+    """
+    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    got, advice = (
+        f"{name}: got bytes that are not UTF-8",
+        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
+    )
+    if wide := utf16_of(head):
+        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
+        need(form in ("csv", "tsv", "txt"), wrong)
+        say(f"{name}: read as {wide.upper()}")
+        return wide
+    bad, good = utf8_counts(head)
+    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
+    need(not bad or b"\0" not in head[:1024], wrong)
+    if bad < 2 or good >= bad or form in ("json", "jsonl"):
+        return None
+    near = near_codecs(head)
+    if good and near and {*near} <= {"cp1252", "cp1250"}:
+        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
+    likely = f", perhaps {' or '.join(near)}" if near else ""
+    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
+    say(f"{name}: read as {near[0].upper()}")
+    return near[0]
+
+
+def utf16_of(head: bytes) -> str | None:
+    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
+    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
+            with contextlib.suppress(UnicodeDecodeError):
+                codecs.getincrementaldecoder(codec)().decode(head, final=False)
+                return codec
+    return None
+
+
+def utf8_counts(head: bytes) -> tuple[int, int]:
+    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
+    if len(head) >= HEAD_BYTES:  # the last character may be cut
+        head = head[: head.rfind(b"\n") + 1] or head[:-4]
+    text = head.decode("utf-8", "surrogateescape")
+    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
+    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
+    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
+
+
+def near_codecs(head: bytes) -> list[str]:
+    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
+    with contextlib.suppress(ImportError):
+        normalizer = importlib.import_module("charset_normalizer")
+        lines = [line for line in head.split(b"\n") if not line.isascii()]
+        if len(head) >= HEAD_BYTES:
+            lines = lines[:-1]
+        sample = b"\n".join(lines)[: 1 << 16]
+        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+        ranks = [match.chaos - match.coherence for match in matches]
+        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+        names = {name for match in near for name in match.could_be_from_charset}
+        if names <= {"cp1252", "cp1250"}:
+            if EASTERN.search(sample.decode("cp1252", "replace")):
+                return ["cp1250"]
+            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+        return sorted(match.encoding for match in near)
+    return []
+
+
+# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+
+SEPARATORS = (",", ";", "\t", "|")
+MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
+LONGEST_CELL = 256 << 20  # characters of a cell
+# what tells a header from a title above it, and from a row of data
+HEADER_NAMES = {
+    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description", "messages", "answer"),
+    *("completion", "response", "output", "solution", "chosen", "rejected", "choices", "id"),
+}
+OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")
+
+
+def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+
+    Args:
+        stream: UTF-8 bytes that can be peeked at.
+        name: what messages call the file.
+        delimiter: what stands between cells, unless the file says or shows otherwise.
+        chosen: the same, whatever the file shows.
+    """
+    csv.field_size_limit(LONGEST_CELL)
+    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
+    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
+        above = 0
+        if mark := MARK.match(head.partition("\n")[0]):
+            lines.readline()
+            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
+        used = chosen or separator_of(head, delimiter, name)
+        if used != delimiter:
+            say(f"{name}: read with {used!r} between the columns")
+        records = first_records(head, used)
+        at = header_at(records)
+        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
+        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
+        try:
+            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
+        except csv.Error as error:
+            raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
+        where = f"{name}:{reader.line_num + above}"
+        if at:
+            say(f"{where}: taken for the header; what stands above it is left out")
+        yield from body(reader, column_names(header, where), used, above)
+
+
+def column_names(header: list[str], where: str) -> list[str]:
+    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    names = filled([cell.strip() for cell in header])
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(
+            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
+        )
+    return names
+
+
+def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header; `above` lines were read before the reader saw the file."""
+    while True:
+        start = reader.line_num
+        line = start + above + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            if reader.line_num == start:
+                return
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > len(names):
+            cells = cells[: len(names)] + filled(cells[len(names) :])
+        if other := OTHER_BYTES.search("".join(cells)):
+            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+            yield (
+                line,
+                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
+            )
+        elif len(cells) != len(names):
+            advice = f"quoting fields that hold {delimiter!r}"
+            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+        else:
+            yield line, dict(zip(names, cells, strict=True))
+
+
+def filled(cells: list[str]) -> list[str]:
+    """The cells without empty ones at the end."""
+    size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
+    return cells[:size]
+
+
+def first_records(head: str, delimiter: str) -> list[list[str]]:
+    """The first records that are not empty, up to one that is no CSV."""
+    records = []
+    try:
+        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
+            if any(cells):
+                records.append(cells)
+    except csv.Error:
+        pass
+    return records
+
+
+def header_at(records: list[list[str]]) -> int:
+    """Which record is the header: the first, unless that is a title above known column names."""
+    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
+        return 0
+    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
+    return next((number for number, is_header in enumerate(known) if is_header), 0)
+
+
+def separator_of(head: str, delimiter: str, name: str) -> str:
+    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
+    parted, steady = [], []
+    for separator in dict.fromkeys((delimiter, *SEPARATORS)):
+        records = first_records(head, separator)
+        table = records[header_at(records) :]
+        width = len(filled(table[0])) if table else 0
+        if width > 1:
+            parted.append(separator)
+            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
+                steady.append(separator)
+    if delimiter in parted and (delimiter in steady or not steady):
+        return delimiter
+    likely = steady or parted or [delimiter]
+    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
+    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
+    return likely[0]
+
+
+# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
+NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
+LISTS = {
+    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+}
+CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
+
+
+def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
+    """The rows of an object that holds them; None where it is a row itself.
+
+    Args:
+        value: a JSON object.
+        name: what messages call its file.
+        alone: it is all that its file holds.
+        known: columns that make it a row, beside the usual ones.
+
+    Raises:
+        UserError: it holds rows, but not plainly which.
+    """
+    table = rows_of_columns(value, name, known) if alone else None
+    if table is not None or value.keys() & {*ASKS, *known}:
+        return table
+    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
+    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
+    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
+    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
+    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
+    if len(tables) == 1 and tables[0]:
+        return tables[0]
+    if alone and nested and not any(tables) and all(map(is_row, value.values())):
+        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
+    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
+    if len(keys) == 1:
+        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
+        if alone and unused:
+            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
+        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
+    if alone and not value.keys() & (WEAK - {"description"}):
+        keys = keys or [key for key in nested if key in LISTS]
+    if not keys:
+        return None
+    part = f"json.load(open({name!r}))[{keys[0]!r}]"
+    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
+        part = f"[{{'prompt': text}} for text in {part}]"
+    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+
+
+def is_row(item) -> bool:
+    """Whether an item has a field that asks, or holds others that may."""
+    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+
+
+def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
+    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
+    if not isinstance(items, list) or not isinstance(items[0], dict):
+        return False
+    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
+        return alone or name in LISTS
+    # the examples of a programming task are no rows, though those of a task of BIG-bench are
+    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
+    return alone and name in LISTS and not cases
+
+
+def unfolded(item, name: str, number: int, shared: dict) -> list:
+    """The rows that an item of a list stands for, each with what they share."""
+    if not isinstance(item, dict):
+        return [item]
+    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
+        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
+        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
+        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
+        return [item["row"]]
+    rows = rows_in(item, name, alone=False)
+    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+
+
+def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
+    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
+    columns, data = value.get("columns"), value.get("data")
+    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
+        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
+        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
+        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
+    if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
+        places = [*max(value.values(), key=len)]
+        return [{key: column.get(place) for key, column in value.items()} for place in places]
+    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
+    if not asking or not lists or not all(map(is_column, asking)):
+        return None
+    sizes = {key: len(column) for key, column in value.items()}
+    listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
+    got = f"{name}: got columns of unequal length ({listed})"
+    need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def is_column(items: list) -> bool:
+    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    texts = all(isinstance(item, str) and item.strip() for item in items)
+    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
+
+
+def with_chats(row: dict) -> dict:
+    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+
+    Raises:
+        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    """
+    chats = {}
+    for name in CHAT_COLUMNS:
+        text = row.get(name)
+        start = CHAT.match(text) if isinstance(text, str) else None
+        if not start or not text.rstrip().endswith("]"):
+            continue
+        try:
+            messages = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if str(error).startswith("Extra data"):
+                continue  # a text that begins with messages
+            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
+            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
+            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        if all(
+            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
+        ):
+            chats[name] = messages
+    return {**row, **chats} if chats else row
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
-def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+def json_lines(stream, name: str) -> list[dict]:
+    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
     rows = []
-    with path.open(encoding="utf-8-sig", newline="\n") as f:
-        for number, line in enumerate(f, start=1):
-            if not line.strip():
-                continue
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
-            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    for number, line in enumerate(stream, start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line.decode()))
+        except UnicodeDecodeError as error:
+            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
+            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
+        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
+        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
     return rows
 
 
@@ -143,69 +745,108 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
-def read_csv(path: Path) -> list[dict]:
-    """Read CSV with a header; a row of another number of fields is named by its line."""
+def json_rows(stream, name: str, form: str) -> list[dict]:
+    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
+    if form == "json":
+        data = stream.read()
+        stream = io.BytesIO(data)
+        try:
+            value = json.loads(data) if data.strip() else []
+        except ValueError as error:
+            if "Extra data" not in str(error):
+                raise
+            value = json_lines(stream, name)
+    else:
+        value = json_lines(stream, name)
+    is_object = isinstance(value, dict)
+    value = rows_in(value, name, alone=True) if is_object else value
+    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
     rows = []
-    with path.open(encoding="utf-8-sig", newline="") as f:
-        csv.field_size_limit(2**31 - 1)
-        reader = csv.DictReader(f, strict=True)
-        for row in reader:
-            fits = None not in row and None not in row.values()
-            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-            rows.append(row)
+    for number, row in enumerate(value, start=1):
+        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
+        inner = None if is_object else rows_in(row, name, len(value) == 1)
+        rows += [row] if inner is None else inner
     return rows
 
 
-def read_json_list(path: Path) -> list[dict]:
-    """Read JSON, one list of objects."""
-    rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+def csv_rows(stream, name: str, form: str) -> list[dict]:
+    """Rows of CSV with a header; one that does not fit is named by its line."""
+    rows = []
+    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
+        need(isinstance(row, dict), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
 
 
-def read_parquet(path: Path) -> list[dict]:
+def read_parquet(source: str) -> list[dict]:
     """Read a parquet file."""
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_table(path).to_pylist()
+    with open(source, "rb") as raw:
+        refuse_no_data(raw.peek(), source, "parquet")
+        return pyarrow.parquet.read_table(raw).to_pylist()
 
 
-READERS = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json_list,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-}
+FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
-def read_hub(source: str) -> list[dict]:
-    """Read a data set of the hub: `owner/name[:config][@split]`."""
+def hub_rows(source: str) -> Iterator[dict]:
+    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
     import datasets
 
     name, _, split = source.partition("@")
     name, _, subset = name.partition(":")
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or not hub_answers()
     try:
-        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-    except Exception as error:
-        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+    except Exception as error:  # every layer below has its own
+        why = "and the hub cannot be reached" if datasets.config.HF_HUB_OFFLINE else "and the hub says"
+        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached at all; its own clients try for half a minute."""
+    try:
+        request = urllib.request.Request(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", method="HEAD")
+        with urllib.request.urlopen(request, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, suffix = Path(source), Path(source).suffix.lower()
+    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in READERS,
+            is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        return read_hub(source)
-    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+        return chat_rows(hub_rows(source), source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
     try:
-        return READERS[suffix](path)
-    except (ValueError, OSError, RecursionError, csv.Error) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+        if form == "parquet":
+            rows = read_parquet(source)
+        else:
+            stream, form = open_data(source, form)
+            with stream:
+                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
+    except (ValueError, OSError, RecursionError) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
+    return chat_rows(rows, source)
+
+
+def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
+    """The rows with messages where cells hold them as JSON text."""
+    decoded = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            decoded.append(with_chats(row))
+        except RowFlaw as flaw:
+            raise UserError(f"{source}, row {number}: {flaw}") from None
+    return decoded
 
 
 # ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)

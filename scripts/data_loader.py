@@ -3,7 +3,9 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib"]
+# dependencies = [
+#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib", "charset-normalizer",
+# ]
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
 
@@ -46,6 +48,7 @@ import math
 import os
 import random
 import re
+import shlex
 import string
 import sys
 import tempfile
@@ -66,6 +69,14 @@ class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
     code = 2
+
+
+class RowFlaw(UserError):
+    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
 def need(condition, message: str) -> None:
@@ -105,12 +116,847 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argp
     return known
 
 
+# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+
+HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
+# first bytes -> what such a file is
+SIGNATURES = {
+    b"PAR1": "a parquet file",
+    b"%PDF-": "a PDF",
+    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow stream",
+    b"FEA1": "a Feather file",
+    b"Obj\x01": "an Avro file",
+    b"ORC": "an ORC file",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file",
+    b"SQLite format 3\0": "an SQLite data base",
+    b"GGUF": "a GGUF model",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive",
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
+}
+EXPORT_ROWS = "exporting its rows as JSONL"
+UNPACK_FIRST = "unpacking it first"
+BINARY_ADVICE = {
+    "a parquet file": "a name that ends in .parquet",
+    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+}
+POINTERS = {
+    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
+    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+}
+MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
+MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
+    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
+    rb"invalid username or password)\.?\s*\Z",
+    re.IGNORECASE,
+)
+REASON_KEYS = ("error", "errors", "message", "detail")
+REPLY_KEYS = {
+    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
+    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
+}
+ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
+TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
+EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+
+    def __init__(self, chunks: Iterator[bytes], name: str, inner):
+        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+
+    def close(self) -> None:
+        """Close the file below too."""
+        self.inner.close()
+        super().close()
+
+    def readable(self) -> bool:
+        """This is a file to read from."""
+        return True
+
+    def readinto(self, buffer) -> int:
+        """Fill the buffer with what there is; 0 at the end."""
+        try:
+            while not self.rest and (chunk := next(self.chunks, None)) is not None:
+                self.rest = chunk
+        except UserError:
+            raise
+        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
+            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
+            got = f"{self.name}: got bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file{advice}") from None
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+
+def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
+    """Chunks of an unpacked stream; UserError once there is more than the limit."""
+    total = 0
+    while chunk := stream.read(1 << 18):
+        total += len(chunk)
+        advice = "try --max_bytes if the file is yours"
+        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        yield chunk
+
+
+def recoded(stream, codec: str) -> Iterator[bytes]:
+    """Text of another encoding as UTF-8."""
+    decoder = codecs.getincrementaldecoder(codec)()
+    while chunk := stream.read(1 << 18):
+        yield decoder.decode(chunk).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def zstd_stream(raw, name: str):
+    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("compression.zstd").ZstdFile(raw)
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        advice = "try `pip install zstandard`, or unpack it first"
+        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
+    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+
+def open_data(
+    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
+) -> tuple:
+    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
+
+    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
+    `sure` takes the form as it is.
+
+    Raises:
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
+            its encoding cannot be told.
+    """
+    name = "stdin" if source == "-" else source
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
+            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
+            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+        refuse_no_data(head, name, form)
+        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
+            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+            refuse_no_data(head, name, form)
+        elif head.startswith(codecs.BOM_UTF8):
+            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
+        form = form if sure else form_of_text(head, name, form)
+        opened.pop_all()
+    return raw, form
+
+
+def form_of_text(head: bytes, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    start = head.lstrip()[:1]
+    if form is None:
+        form = "jsonl" if start in (b"{", b"[") else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    return "json" if form == "jsonl" and not begins_lines(head) else form
+
+
+def holds_json(head: bytes) -> bool:
+    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    text = head.decode("utf-8", "replace").strip()
+    if not text.startswith(("{", "[")):
+        return False
+    for part in (text.partition("\n")[0], text):
+        with contextlib.suppress(ValueError, RecursionError):
+            return isinstance(json.loads(part), dict | list)
+    return len(head) >= HEAD_BYTES  # a first line longer than that
+
+
+def begins_lines(head: bytes) -> bool:
+    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
+    first, _, rest = head.lstrip().partition(b"\n")
+    if first[:1] == b"[":
+        return bool(rest.strip()) and first.rstrip().endswith(b"]")
+    return first.strip() != b"{"
+
+
+def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
+    """Raise UserError where the first bytes are those of something that holds no rows."""
+    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
+    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
+        kind = None  # a text that begins with such letters
+    if head.startswith(b"PK\x03\x04"):
+        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
+    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
+        kind = "a safetensors file"
+    elif head[257:262] == b"ustar":
+        kind = "a tar archive"
+    if kind and (kind, form) != ("a parquet file", "parquet"):
+        advice = (
+            "saving the sheet as CSV UTF-8"
+            if "Office" in kind or "Excel" in kind
+            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
+        )
+        advice = UNPACK_FIRST if kind == "a zip archive" else advice
+        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
+    for pattern, (system, pull) in POINTERS.items():
+        got = f"{name}: got a pointer of {system}, not the file that it stands for"
+        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
+    fetch = "try downloading it again, and look at the file first"
+    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
+    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
+    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
+    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(not reply, f"{got}; expected rows of data; {fetch}")
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a text that begins with markup is a page, not prompts about some."""
+    closed = head.lower().count(b"</html>")
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    if len(lines) == 1:
+        return closed < 2 and head.rstrip().endswith(b">")
+    tags = sum(line.lstrip().startswith(b"<") for line in lines)
+    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
+    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
+
+
+def is_reply(head: bytes) -> bool:
+    """Whether a file is one JSON object that only says what went wrong."""
+    if not head.lstrip().startswith(b"{"):
+        return False
+    try:
+        value = json.loads(head)
+    except (ValueError, RecursionError):
+        return False
+    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
+
+
+def codec_of(head: bytes, name: str, form: str) -> str | None:
+    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
+
+    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
+    """
+    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    got, advice = (
+        f"{name}: got bytes that are not UTF-8",
+        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
+    )
+    if wide := utf16_of(head):
+        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
+        need(form in ("csv", "tsv", "txt"), wrong)
+        say(f"{name}: read as {wide.upper()}")
+        return wide
+    bad, good = utf8_counts(head)
+    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
+    need(not bad or b"\0" not in head[:1024], wrong)
+    if bad < 2 or good >= bad or form in ("json", "jsonl"):
+        return None
+    near = near_codecs(head)
+    if good and near and {*near} <= {"cp1252", "cp1250"}:
+        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
+    likely = f", perhaps {' or '.join(near)}" if near else ""
+    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
+    say(f"{name}: read as {near[0].upper()}")
+    return near[0]
+
+
+def utf16_of(head: bytes) -> str | None:
+    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
+    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
+            with contextlib.suppress(UnicodeDecodeError):
+                codecs.getincrementaldecoder(codec)().decode(head, final=False)
+                return codec
+    return None
+
+
+def utf8_counts(head: bytes) -> tuple[int, int]:
+    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
+    if len(head) >= HEAD_BYTES:  # the last character may be cut
+        head = head[: head.rfind(b"\n") + 1] or head[:-4]
+    text = head.decode("utf-8", "surrogateescape")
+    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
+    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
+    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
+
+
+def near_codecs(head: bytes) -> list[str]:
+    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
+    with contextlib.suppress(ImportError):
+        normalizer = importlib.import_module("charset_normalizer")
+        lines = [line for line in head.split(b"\n") if not line.isascii()]
+        if len(head) >= HEAD_BYTES:
+            lines = lines[:-1]
+        sample = b"\n".join(lines)[: 1 << 16]
+        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+        ranks = [match.chaos - match.coherence for match in matches]
+        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+        names = {name for match in near for name in match.could_be_from_charset}
+        if names <= {"cp1252", "cp1250"}:
+            if EASTERN.search(sample.decode("cp1252", "replace")):
+                return ["cp1250"]
+            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+        return sorted(match.encoding for match in near)
+    return []
+
+
+# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+
+SEPARATORS = (",", ";", "\t", "|")
+MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
+LONGEST_CELL = 256 << 20  # characters of a cell
+# what tells a header from a title above it, and from a row of data
+HEADER_NAMES = {
+    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description", "messages", "answer"),
+    *("completion", "response", "output", "solution", "chosen", "rejected", "choices", "id"),
+}
+OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")
+
+
+def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+
+    Args:
+        stream: UTF-8 bytes that can be peeked at.
+        name: what messages call the file.
+        delimiter: what stands between cells, unless the file says or shows otherwise.
+        chosen: the same, whatever the file shows.
+    """
+    csv.field_size_limit(LONGEST_CELL)
+    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
+    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
+        above = 0
+        if mark := MARK.match(head.partition("\n")[0]):
+            lines.readline()
+            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
+        used = chosen or separator_of(head, delimiter, name)
+        if used != delimiter:
+            say(f"{name}: read with {used!r} between the columns")
+        records = first_records(head, used)
+        at = header_at(records)
+        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
+        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
+        try:
+            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
+        except csv.Error as error:
+            raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
+        where = f"{name}:{reader.line_num + above}"
+        if at:
+            say(f"{where}: taken for the header; what stands above it is left out")
+        yield from body(reader, column_names(header, where), used, above)
+
+
+def column_names(header: list[str], where: str) -> list[str]:
+    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    names = filled([cell.strip() for cell in header])
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(
+            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
+        )
+    return names
+
+
+def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header; `above` lines were read before the reader saw the file."""
+    while True:
+        start = reader.line_num
+        line = start + above + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            if reader.line_num == start:
+                return
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > len(names):
+            cells = cells[: len(names)] + filled(cells[len(names) :])
+        if other := OTHER_BYTES.search("".join(cells)):
+            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+            yield (
+                line,
+                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
+            )
+        elif len(cells) != len(names):
+            advice = f"quoting fields that hold {delimiter!r}"
+            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+        else:
+            yield line, dict(zip(names, cells, strict=True))
+
+
+def filled(cells: list[str]) -> list[str]:
+    """The cells without empty ones at the end."""
+    size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
+    return cells[:size]
+
+
+def first_records(head: str, delimiter: str) -> list[list[str]]:
+    """The first records that are not empty, up to one that is no CSV."""
+    records = []
+    try:
+        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
+            if any(cells):
+                records.append(cells)
+    except csv.Error:
+        pass
+    return records
+
+
+def header_at(records: list[list[str]]) -> int:
+    """Which record is the header: the first, unless that is a title above known column names."""
+    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
+        return 0
+    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
+    return next((number for number, is_header in enumerate(known) if is_header), 0)
+
+
+def separator_of(head: str, delimiter: str, name: str) -> str:
+    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
+    parted, steady = [], []
+    for separator in dict.fromkeys((delimiter, *SEPARATORS)):
+        records = first_records(head, separator)
+        table = records[header_at(records) :]
+        width = len(filled(table[0])) if table else 0
+        if width > 1:
+            parted.append(separator)
+            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
+                steady.append(separator)
+    if delimiter in parted and (delimiter in steady or not steady):
+        return delimiter
+    likely = steady or parted or [delimiter]
+    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
+    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
+    return likely[0]
+
+
+# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
+NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
+LISTS = {
+    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+}
+CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
+
+
+def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
+    """The rows of an object that holds them; None where it is a row itself.
+
+    Args:
+        value: a JSON object.
+        name: what messages call its file.
+        alone: it is all that its file holds.
+        known: columns that make it a row, beside the usual ones.
+
+    Raises:
+        UserError: it holds rows, but not plainly which.
+    """
+    table = rows_of_columns(value, name, known) if alone else None
+    if table is not None or value.keys() & {*ASKS, *known}:
+        return table
+    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
+    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
+    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
+    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
+    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
+    if len(tables) == 1 and tables[0]:
+        return tables[0]
+    if alone and nested and not any(tables) and all(map(is_row, value.values())):
+        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
+    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
+    if len(keys) == 1:
+        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
+        if alone and unused:
+            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
+        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
+    if alone and not value.keys() & (WEAK - {"description"}):
+        keys = keys or [key for key in nested if key in LISTS]
+    if not keys:
+        return None
+    part = f"json.load(open({name!r}))[{keys[0]!r}]"
+    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
+        part = f"[{{'prompt': text}} for text in {part}]"
+    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+
+
+def is_row(item) -> bool:
+    """Whether an item has a field that asks, or holds others that may."""
+    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+
+
+def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
+    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
+    if not isinstance(items, list) or not isinstance(items[0], dict):
+        return False
+    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
+        return alone or name in LISTS
+    # the examples of a programming task are no rows, though those of a task of BIG-bench are
+    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
+    return alone and name in LISTS and not cases
+
+
+def unfolded(item, name: str, number: int, shared: dict) -> list:
+    """The rows that an item of a list stands for, each with what they share."""
+    if not isinstance(item, dict):
+        return [item]
+    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
+        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
+        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
+        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
+        return [item["row"]]
+    rows = rows_in(item, name, alone=False)
+    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+
+
+def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
+    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
+    columns, data = value.get("columns"), value.get("data")
+    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
+        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
+        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
+        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
+    if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
+        places = [*max(value.values(), key=len)]
+        return [{key: column.get(place) for key, column in value.items()} for place in places]
+    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
+    if not asking or not lists or not all(map(is_column, asking)):
+        return None
+    sizes = {key: len(column) for key, column in value.items()}
+    listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
+    got = f"{name}: got columns of unequal length ({listed})"
+    need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def is_column(items: list) -> bool:
+    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    texts = all(isinstance(item, str) and item.strip() for item in items)
+    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
+
+
+def with_chats(row: dict) -> dict:
+    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+
+    Raises:
+        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    """
+    chats = {}
+    for name in CHAT_COLUMNS:
+        text = row.get(name)
+        start = CHAT.match(text) if isinstance(text, str) else None
+        if not start or not text.rstrip().endswith("]"):
+            continue
+        try:
+            messages = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if str(error).startswith("Extra data"):
+                continue  # a text that begins with messages
+            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
+            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
+            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        if all(
+            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
+        ):
+            chats[name] = messages
+    return {**row, **chats} if chats else row
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def hub_rows(source: str) -> Iterator[dict]:
+    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or not hub_answers()
+    try:
+        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+    except Exception as error:  # every layer below has its own
+        why = "and the hub cannot be reached" if datasets.config.HF_HUB_OFFLINE else "and the hub says"
+        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached at all; its own clients try for half a minute."""
+    try:
+        request = urllib.request.Request(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", method="HEAD")
+        with urllib.request.urlopen(request, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+
+# texts that a question is asked about, in the order in which they stand before it
+READ_FIRST = (
+    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
+    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("dialogue", "dialog", "schema", "table", "tables", "post_text"),
+)
+# perhaps a part of the question, perhaps a note about it
+DOUBTFUL = (
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
+    "starter_code",
+)
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
+NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+
+
+def plain_name(name: str) -> str:
+    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def part_names(names: tuple[str, ...]) -> list[str]:
+    """The columns whose names say that they hold a part of the question."""
+    return [name for name in names if names_part(name)]
+
+
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    if is_media(name):
+        return True
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, "hint", "evidence"}
+
+
+def head_of(name: str) -> str:
+    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name, which may be in camel case."""
+    return re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, sound, or where they lie."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
+
+    The names of a group differ in a letter from A or a number from 0 or 1.
+    """
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    found = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            found.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], found
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The columns with the choices of a question, one or several; () where none looks like it."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # ReClor's; elsewhere accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or all(row.get(number) is None for number in NUMBER_KEYS):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    """Whether a cell holds nothing: null, blanks, an empty list or object."""
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a value, however deep; of a chat message its content."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    choices, found = choice_columns(row), []
+    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_whole = (
+            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
+        )  # Alpaca's text
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        if not is_note and not is_whole and not is_there:
+            found.append(name)
+    return found
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text offers choices as A and B, with a point, bracket or colon."""
+    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
+
+
+# ---------------------------------------------------------------------------- answer marks (src/parts/answer_marks.py)
+
+BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
+STATEMENTS = (
+    ast.FunctionDef,
+    ast.ClassDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.For,
+    ast.While,
+    ast.If,
+    ast.With,
+    ast.Assign,
+)
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    found = list(BOXED.finditer(text))
+    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    if match is None or not match[1]:
+        return text[match.end()] if match else None  # \boxed 5
+    depth, escaped = 1, False
+    for at in range(match.end(), len(text)):
+        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
+        escaped = text[at] == "\\" and not escaped
+        if depth == 0:
+            return text[match.end() : at].strip()
+    return None
+
+
+def hash_mark(text: str) -> re.Match | None:
+    """The last `####` of a text, its answer in group 1, or None where that is a heading or a comment.
+
+    An answer is short and stands at the end; only "The answer is: …" may repeat it there.
+
+    >>> hash_mark("2 + 2 = 4\\n#### 4")[1], hash_mark("#### Step 1\\nAdd them: 4.")
+    ('4', None)
+    """
+    marks = list(HASH.finditer(text))
+    if not marks:
+        return None
+    mark = marks[-1]
+    answer, rest = mark[1].strip(), text[mark.end() :].strip()
+    repeats = (
+        answer and "\n" not in rest and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", rest)
+    )
+    if (rest and not repeats) or text[: mark.start()].count("```") % 2:
+        return None
+    if NUMBER.fullmatch(answer) or not answer:
+        return mark
+    words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+    most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
+    if words > most or len(answer) > 120 or answer.endswith((":", "#")) or is_program(text[: mark.start()]):
+        return None
+    return mark
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 # -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
@@ -147,12 +993,8 @@ HEAD = 100  # rows that decide what a file is taken for
 CHUNK = 10_000  # rows held at once while a parquet file is written
 
 
-class BadRow(UserError):
-    """A row that does not fit; says which field, what it held, what was expected, and how to mend it."""
-
-    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
-        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
-        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+class BadRow(RowFlaw):
+    """A row that does not fit."""
 
 
 class BadRows(UserError):
@@ -187,101 +1029,62 @@ def plain_text(text: str) -> bool:
     return True
 
 
-# --------------------------------------------------------------------------- bytes (src/programs/data_loader/bytes.py)
+# --------------------------------------------------------------------------- media (src/programs/data_loader/media.py)
+
+NAMES = re.compile(
+    r"(decoded_)?(image|img|picture|photo|figure|screenshot|video|audio|frame)s?(_?\d+|_(paths?|urls?|files?|bytes))?"
+    r"|multi_modal_data|pixel_values",
+    re.IGNORECASE,
+)
+ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
+PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
+MARKS = re.compile(r"<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>")
 
 
-class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
-
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
-
-    def close(self) -> None:
-        """Close the file below too."""
-        self.inner.close()
-        super().close()
-
-    def readable(self) -> bool:
-        """This is a file to read from."""
-        return True
-
-    def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
-        try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            raise UserError(f"{self.name}: got bytes that cannot be read ({error}); expected an intact file") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+@functools.lru_cache(4096)
+def is_media_name(name: str) -> bool:
+    """Whether a column's name is that of images, video or audio."""
+    return NAMES.fullmatch(name) is not None
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
-        yield chunk
+def media_column(row: dict, text: str = "") -> str | None:
+    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of such.
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """UTF-16 as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_bytes(source: str, max_bytes: int) -> io.BufferedReader:
-    """Open a file or stdin (`-`) as UTF-8 bytes: unpacked, recoded and without a byte order mark.
-
-    Packing and encoding are told from the bytes, as names are often wrong.
+    Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
     """
-    name = "stdin" if source == "-" else source
-    try:
-        raw = sys.stdin.buffer if source == "-" else open(source, "rb")
-        head = raw.peek(4)[:4]
-    except OSError as error:
-        raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-    if head[:2] == b"\x1f\x8b" or head == b"\x28\xb5\x2f\xfd":
-        stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-        raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), 1 << 20)
-        head = raw.peek(4)[:4]
-    need(head not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return io.BufferedReader(Unpacked(recoded(raw, "utf-16"), name, raw), 1 << 20)
-    if head[:3] == codecs.BOM_UTF8:
-        raw.read(3)
-    return raw
+    for name, value in row.items():
+        if value and is_media_name(name):
+            placed = MARKS.search(text) is not None
+            items = value if isinstance(value, list) else [value]
+            held = [item for item in items if item not in (None, "", [], {})]
+            if any(placed or isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+                return name
+    return None
 
 
 # --------------------------------------------------------------------- messages (src/programs/data_loader/messages.py)
 
-PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+PROMPT_KEYS = (
+    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
+    *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
+)
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
-ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
-CHOICE_KEYS = ("choices", "options")
-PICK_KEYS = ("answerKey", "answer", "answer_idx", "answer_index", "correct", "label")
-CONTEXT_KEYS = ("context", "passage", "article")
+GOLD_KEYS = (
+    *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
+    *("golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold", "target", "expected"),
+    *("answers", "answers_spans", "final_decision", "label", "verification_info"),
+)
+ANSWER_KEYS = (*GOLD_KEYS, "solution")
+CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
+PICK_KEYS = (
+    *("answerKey", "answer_key", "answer", "answer_idx", "answer_index", "answer_letter", "correct", "correct_option"),
+    *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
+)
 CHAT_KEYS = ("messages", "conversations", "conversation")
-TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
+TEST_KEYS = (
+    *("tests", "test_list", "test_cases", "input_output", "public_test_cases", "private_test_cases"),
+    *("public_tests", "private_tests", "generated_tests", "hidden_unit_tests", "test"),
+)
 ROLES = {
     "system": "system",
     "developer": "developer",
@@ -336,6 +1139,8 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if len(raw) == 2:
         return {"role": known, "content": content}
+    if column := media_column(raw, content):
+        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with other media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one of the two forms")
@@ -343,12 +1148,33 @@ def read_message(raw, name: str) -> dict:
 
 
 def join_parts(parts: list, name: str) -> str:
-    """The text of OpenAI content parts, put together as chat templates do: without anything in between."""
+    """The text of content parts, put together as chat templates do: without anything in between.
+
+    Parts are OpenAI's {"type": "text", "text"} or LLaMA-Factory's {"type": "text", "value"}.
+    """
+    texts = []
     for part in parts:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        said = (
+            part.get("text", part.get("value")) if isinstance(part, dict) and part.get("type") in TEXT_PARTS else None
+        )
+        if not isinstance(said, str):
             kind = part.get("type") if isinstance(part, dict) else part
             raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
-    return "".join(part["text"] for part in parts)
+        texts.append(said)
+    return "".join(texts)
+
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+def without_placeholder(value):
+    """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
+    last = value[-1] if isinstance(value, list) and len(value) > 1 else None
+    if not isinstance(last, dict) or ROLES.get(str(last.get("role", last.get("from")))) != "assistant":
+        return value
+    said = last.get("content", last.get("value"))
+    empty = said is None or said == [] or (isinstance(said, str) and not said.strip())
+    return value[:-1] if empty and not (last.get("tool_calls") or last.get("function_call")) else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
@@ -369,7 +1195,7 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
             raise BadRow(name, "an empty prompt", "text")
         messages = [{"role": "user", "content": value}]
     elif isinstance(value, list) and value:
-        messages = read_messages(value, name)
+        messages = read_messages(without_placeholder(value), name)
     else:
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages")
     if system is not None:
@@ -415,11 +1241,11 @@ class Record:
 
     line: int
     row: dict | None
-    flaw: BadRow | None = None
+    flaw: RowFlaw | None = None
     text: str = ""
 
 
-def broken(line: int, error: BadRow, data: bytes | str = b"") -> Record:
+def broken(line: int, error: RowFlaw, data: bytes | str = b"") -> Record:
     """A record that could not be read; a long text is cut, as it is only there to be found again."""
     text = data[:100_000].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data[:100_000]
     return Record(line, None, error, text.rstrip("\r\n"))
@@ -720,39 +1546,20 @@ def unbound(nodes: list[ast.AST]) -> set[str]:
 # --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
+SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
 def gold_of(text: str) -> str | None:
-    r"""The final answer in a worked solution: after the last `####`, else in the last \boxed{…}; None without either.
+    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}; None without either.
 
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
     found = None
     while True:
-        if "####" in text:
-            text = text.rpartition("####")[2].strip()
+        if mark := hash_mark(text):
+            text = mark[1].strip()
             if MONEY.fullmatch(text):
                 text = text.replace(",", "").replace("$", "")
         else:
@@ -763,17 +1570,46 @@ def gold_of(text: str) -> str | None:
         found = text
 
 
-def as_answer(value, name: str) -> str:
-    """An answer as text; a number or truth value is written as JSON writes it."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+def as_answer(value, name: str) -> str | list[str]:
+    """An answer as text, or a list of accepted ones; a number or truth value is written as JSON writes it."""
+    if isinstance(value, dict):
+        accepted = accepted_answers(value)
+        if accepted is None:
+            inner = next((key for key in value if isinstance(value[key], str | int | float)), "KEY")
+            expected = "text, a number, or a list of accepted answers"
+            raise BadRow(name, f"an object with {', '.join(value)}", expected, f"--map answer={name}.{inner}")
+        value = accepted
+    if isinstance(value, list) and all(isinstance(item, dict) and "text" in {*item} <= SPAN for item in value):
+        value = [item["text"] for item in value]  # SQuAD's own files
+    if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
+        texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
+        value = list(dict.fromkeys(texts)) or ""
+        if len(value) > 1:
+            return value
+        value = "".join(value)
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a number")
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text, a number, or a list of accepted answers")
     if not value.strip():
         raise BadRow(name, "an empty answer", "text or a number")
     return value
+
+
+def accepted_answers(value: dict):
+    """The accepted answers of TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for others.
+
+    DROP's several spans are parts of one answer, so that only a single one is read.
+    """
+    if "value" in value and isinstance(value.get("aliases"), list):
+        return [value["value"], *value["aliases"]]
+    if isinstance(value.get("text"), list) and set(value) <= SPAN:
+        return value["text"]
+    if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
+        return value["spans"][:1]
+    if len(value) == 1 and set(value) <= set(GOLD_KEYS):
+        return next(iter(value.values()))
+    return None
 
 
 def as_tests(value, name: str):
@@ -820,48 +1656,584 @@ def tests_from_json(text: str, name: str):
     return as_plain(value, name, any_size=True)
 
 
+# --------------------------------------------------------------------- passages (src/programs/data_loader/passages.py)
+
+LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
+TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
+SCALAR = str | int | float
+
+
+def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
+    """{column: text} of what goes before a question; a column that the question quotes already does not.
+
+    Raises:
+        BadRow: a column that --map names as a passage cannot be read as one.
+    """
+    found, asked = {}, squeezed(question)
+    filled = [name for name in names if not is_empty(row[name])]
+    passages = [name for name in READ_FIRST if name in filled]
+    if "hint" in filled and "lecture" in row:  # ScienceQA's
+        passages.append("hint")
+    longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
+    if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
+        passages = longer
+    for name in passages:
+        text = passage(row[name], name)
+        if text is None and name in mapped:
+            expected = "text, texts, a table, or {title, text} with any of these"
+            raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
+        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
+            found[name] = text
+    return found
+
+
+def passage(value, name: str) -> str | None:
+    """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return document(value)
+    if not isinstance(value, list) or not value:
+        return None
+    if all(isinstance(item, list) for item in value):
+        if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
+            return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
+        return table(value)
+    if name.startswith("table") and all(isinstance(item, dict) for item in value):
+        header = list(dict.fromkeys(key for item in value for key in item))
+        return table([header, *([item.get(key, "") for key in header] for item in value)])
+    return joined([item if isinstance(item, str) else document(item) for item in value])
+
+
+def document(value) -> str | None:
+    """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
+    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
+        return None
+    rows = value.get("rows")
+    if isinstance(value.get("header"), list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+        return table([value["header"], *rows])
+    text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
+    title = value.get("title", "")
+    if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
+        return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
+    if isinstance(text, list) and all(isinstance(part, str) for part in text):
+        glue = " " if "sentences" in value else "\n\n"
+        text = glue.join(part.strip() for part in text if part.strip())
+    if not isinstance(text, str) or not isinstance(title, str):
+        return None
+    return f"{title}\n{text}" if title.strip() else text
+
+
+def joined(texts: list[str | None]) -> str | None:
+    """Texts with a blank line between them; None if one of them is none."""
+    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
+
+
+def table(rows: list[list]) -> str | None:
+    """Rows of cells as lines."""
+    if not all(cell is None or isinstance(cell, SCALAR) for row in rows for cell in row):
+        return None
+    return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
+
+
+# ------------------------------------------------------- published tests (src/programs/data_loader/published_tests.py)
+
+METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
+NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
+NODES = re.compile(r"^[^#\n]*\b(ListNode|TreeNode|Node)\b", re.MULTILINE)
+PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
+ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
+JSON_NAMES = {"null": None, "true": True, "false": False}
+
+
+def read_tests(value, name: str, row: dict):
+    """Tests of any published form; those of a function become calls of it."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = python_object(value, name)
+        value = tests_from_json(value, name) if isinstance(value, str) else value
+    if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
+        check_language(value, name)
+        value = value["test_cases"]
+    function = function_of(row)
+    if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
+        calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
+        if any(calls) and not all(calls):
+            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests of one form")
+        value = paired(calls, value) if any(calls) else [with_one_output(case) for case in value]
+    elif isinstance(value, dict) and value.get("fn_name"):
+        for key in ("inputs", "input"):  # PRIME's are lines of JSON, one an argument
+            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
+                output = value.get(f"out{key[2:]}")
+                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
+                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
+                return read_tests(cases, name, {"entry_point": value["fn_name"]})
+    return as_tests(value, name)
+
+
+def check_language(value: dict, name: str) -> None:
+    """Raise BadRow where tests are for another language."""
+    language = value.get("language")
+    if isinstance(language, str) and not language.lower().startswith("py"):
+        raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
+
+
+def function_of(row: dict) -> str | None:
+    """The name of the function under test, as the columns of a row give it."""
+    about = row.get("metadata")
+    if isinstance(about, str) and about.lstrip().startswith("{"):
+        about = tests_from_json(about, "metadata")
+    about = about if isinstance(about, dict) else {}
+    names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
+    name = next((name for name in names if isinstance(name, str) and name), None)
+    return name and METHOD.sub(r"\1", name)
+
+
+def as_call(case: dict, name: str, function: str | None, row: dict) -> dict | None:
+    """The call that a case with input and output asks for; None where the input is text on stdin."""
+    given = case["input"]
+    function = function_of(case) or function
+    named = isinstance(given, str) and NAMED.match(given) is not None
+    asked = case.get("testtype") == "functional" or case.get("type") == "function_call" or function_of(case)
+    if not (asked or named or (function and isinstance(given, list | dict))):
+        return None
+    if "output" not in case:
+        raise BadRow(name, f"the keys {', '.join(case)}", "input and output")
+    if function is None:
+        expected = "the function's name: a column entry_point, or func_name in metadata"
+        raise BadRow(name, f"arguments, {shown(given)}, and no function to call", expected, "--map entry_point=COLUMN")
+    nodes = NODES.search(row["starter_code"]) if isinstance(row.get("starter_code"), str) else None
+    if named and nodes:
+        raise BadRow(name, f"lists that stand for a {nodes[1]}", "plain values, or tests in Python in a column `test`")
+    arguments = {"args": given} if isinstance(given, list) else {"kwargs": given}
+    if isinstance(given, str):
+        lines = [line for line in given.splitlines() if line.strip()]
+        arguments = (
+            {"kwargs": named_values(given, name)} if named else {"args": [plain_value(line, name) for line in lines]}
+        )
+    output = case["output"]
+    expected = plain_value(output, name) if isinstance(given, str) and isinstance(output, str) else output
+    return {"function": function, **arguments, "expected": expected}
+
+
+def paired(calls: list[dict], cases: list[dict]):
+    """Calls, those with lists of arguments as APPS has them: a result may be in a list of one there."""
+    one = {call["function"] for call in calls} == {calls[0]["function"]}
+    if not one or not all(isinstance(case["input"], list) for case in cases):
+        return calls
+    inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
+    return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
+
+
+def plain_value(text: str, name: str):
+    """The value of JSON text, or of a Python literal in which null, true and false may stand; nothing is run."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return node_value(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        raise BadRow(name, shown(text), "values in JSON or Python") from None
+
+
+def node_value(node: ast.expr):
+    """The plain value that a literal stands for; ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
+        return JSON_NAMES[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [node_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {node_value(key): node_value(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError(ast.dump(node)[:80])
+
+
+def named_values(text: str, name: str) -> dict:
+    """{name: value} of `nums = [3, 3], target = 6`, on one line or on several."""
+    lines = [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
+    try:
+        call = ast.parse(f"f({', '.join(lines)})", mode="eval").body
+        values = {item.arg: node_value(item.value) for item in call.keywords}
+        if call.args or None in values:
+            raise ValueError(text)
+    except (ValueError, SyntaxError, TypeError, AttributeError, RecursionError, MemoryError):
+        raise BadRow(name, shown(text), "arguments of the form `name = value`") from None
+    return values
+
+
+def with_one_output(case: dict) -> dict:
+    """A case for stdin; xCodeEval lists the outputs that are right."""
+    output = case.get("output")
+    return {**case, "output": output[0]} if isinstance(output, list) and len(output) == 1 else case
+
+
+def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
+    """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
+    names = next((part for part in PARTS if name in part), (name,))
+    taken, tests = [], None
+    for column in names:
+        value = row.get(column)
+        packed = len(names) > 1 and isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
+        if value is None or packed or (len(names) > 1 and holds_no_tests(value)):
+            continue
+        read = read_tests(value, column, row)
+        taken.append(column)
+        if tests is None:
+            tests = read
+        elif isinstance(tests, list) and isinstance(read, list):
+            tests = [*tests, *read]
+        elif isinstance(tests, dict) and isinstance(read, dict):
+            tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
+        else:
+            raise BadRow(column, f"tests of another form than {taken[0]}", "tests of one form", f"--drop {column}")
+    if tests is None:
+        raise BadRow(name, shown(row[name]), "tests as JSON", "leaving out rows without tests")
+    return taken, tests
+
+
+def holds_no_tests(value) -> bool:
+    """Whether a column that others go with holds no tests."""
+    return value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
+
+
+def prompt_names(row: dict) -> tuple[str, ...]:
+    """The names of prompts in their order, those last that hold only a program's imports and helpers."""
+    present = [name for name in PROMPT_KEYS if row.get(name) is not None]
+    if len(present) < 2:
+        return PROMPT_KEYS
+    return (*sorted(PROMPT_KEYS, key=lambda name: name in present and is_preamble(row[name], row.get("entry_point"))),)
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python that imports and defines helpers but leaves nothing to write."""
+    if not isinstance(text, str) or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    try:
+        nodes = list(ast.walk(parsed(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    stubs = [node for node in functions if all(isinstance(part, ast.Pass | ast.Expr) for part in node.body)]
+    return not stubs and entry_point not in {node.name for node in functions}
+
+
+def ground_truth(value, name: str, row: dict) -> dict:
+    """The fields of a ground truth: tests, an answer, or accepted answers; an object of another kind stays one.
+
+    JSON text is decoded where it holds tests or texts; a list of numbers may be mathematics and stays text.
+    """
+    whole, text = value, isinstance(value, str)
+    if text and value.lstrip()[:1] in ("[", "{"):
+        try:
+            whole = tests_from_json(value, name)
+        except BadRow:
+            whole = python_object(value, name)
+    if isinstance(whole, dict) and whole:
+        if isinstance(whole.get("test_code"), str):  # Skywork's
+            called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
+            fields = {"entry_point": called, "setup": whole.get("import_prefix")}
+            return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+        if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
+            return {"tests": read_tests(whole, name, row)}
+        accepted = accepted_answers(whole)
+        return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
+    if isinstance(whole, list) and whole:
+        cases = all(isinstance(item, dict) and "input" in item for item in whole)
+        if cases or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
+            return {"tests": read_tests(whole, name, row)}
+        if not text or all(isinstance(item, str) for item in whole):
+            return {"answer": as_answer(whole, name)}
+    return {"answer": as_answer(value, name)}
+
+
+def python_object(text: str, name: str):
+    """An object that Python's repr wrote, or the text itself."""
+    try:
+        value = plain_value(text, name) if text.lstrip().startswith("{'") else text
+    except BadRow:
+        return text
+    return value if isinstance(value, dict) else text
+
+
 # ----------------------------------------------------------------------- choices (src/programs/data_loader/choices.py)
 
 LETTERS = string.ascii_uppercase
+RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
+LABEL = re.compile(r"[A-Za-z]|\d\d?")
+LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 
 
-def offered(row: dict) -> tuple[list[str], list[str]] | None:
-    """(texts, labels) of a row's choices: a list, ARC's {"text", "label"}, or MedQA's {"A": text}; None without."""
-    for name in CHOICE_KEYS:
-        value = row.get(name)
-        texts, labels = value, []
-        if isinstance(value, dict) and "text" in value:
-            texts, labels = value["text"], value.get("label") or []
-        elif isinstance(value, dict) and all(re.fullmatch("[A-Z]", str(key)) for key in value):
-            texts, labels = list(value.values()), list(value)
-        plain = isinstance(texts, list) and all(isinstance(text, str | int | float) for text in texts)
-        if plain and 1 < len(texts) <= len(LETTERS) and isinstance(labels, list) and len(labels) in (0, len(texts)):
-            return [str(text).strip() for text in texts], [str(label) for label in labels]
+@dataclass
+class Choices:
+    """The choices of a row, and how it names the right one."""
+
+    columns: tuple[str, ...]
+    texts: list[str]
+    labels: list[str] = field(default_factory=list)  # as the row names the choices
+    right: int | None = None  # where the choices themselves say it
+    first: int | None = None  # what numbers count from in published data of this form; None: unknown
+
+
+def choices_of(row: dict) -> Choices | None:
+    """The choices of a row; None where no column looks like it.
+
+    Raises:
+        BadRow: columns look like choices, but are in no form that is known.
+    """
+    columns = choice_columns(row)
+    if not columns:
+        return None
+    name, value = columns[0], row[columns[0]]
+    if WRONG.match(name):
+        choices = from_wrong(row, columns)
+    elif name in CHOICE_KEYS:
+        choices = from_value(name, listed_in(value) if isinstance(value, str) else value)
+    else:
+        choices = from_columns(row, columns)
+    if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
+        expected = "2 to 26 choices: a list of texts, {text, label}, {A: text}, or `A. … B. …`"
+        got = shown(value) if len(columns) == 1 else ", ".join(f"{name} {shown(row[name])}" for name in columns)
+        raise BadRow(name, got, expected, f"--drop {shlex.join(columns)} where these are no choices")
+    if name == "mc1_targets" and choices.right is not None:  # whose first is always the right one
+        choices = shuffled(choices)
+    return choices
+
+
+def from_columns(row: dict, columns: tuple[str, ...]) -> Choices | None:
+    """Choices that have a column each: a letter is a label; a number counts as the columns do."""
+    if any(not isinstance(row[name], SCALAR) for name in columns):
+        return None
+    marks = [LABEL_END.search(name)[1] for name in columns]
+    texts, stem = [str(row[name]).strip() for name in columns], columns[0][: -len(marks[0])].lower()
+    if marks[0].isdigit():  # PIQA's and COPA's `label` counts from 0, whatever the columns' names
+        from_zero = stem in ("sol", "choice") and row.get("label") is not None
+        return Choices(columns, texts, first=0 if from_zero else int(marks[0]))
+    return Choices(columns, texts, [mark.upper() for mark in marks], first={"op": 0, "answer": 1}.get(stem))
+
+
+def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
+    """The right answer and wrong ones, in an order that their texts decide."""
+    right = next((name for name in RIGHT_KEYS if isinstance(row.get(name), SCALAR)), None)
+    wrong = row[columns[0]] if isinstance(row[columns[0]], list) else [row[name] for name in columns]
+    texts = [row.get(right), *wrong]
+    if right is None or not all(isinstance(text, SCALAR) for text in texts):
+        return None
+    return shuffled(Choices((*columns, right), [str(text).strip() for text in texts], right=0))
+
+
+def shuffled(choices: Choices) -> Choices:
+    """The same choices in an order that depends on nothing but their texts, so that the first is not always right."""
+    order = list(range(len(choices.texts)))
+    random.Random("\n".join(choices.texts)).shuffle(order)
+    texts = [choices.texts[index] for index in order]
+    return Choices(choices.columns, texts, right=order.index(choices.right))
+
+
+def from_value(name: str, value) -> Choices | None:
+    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, {text: whether right}."""
+    labels, marks = [], None
+    if isinstance(value, dict):
+        listed = next(
+            (key for key in ("text", "texts", "choices", "options") if isinstance(value.get(key), list)), None
+        )
+        given = {key: item for key, item in value.items() if not is_empty(item)}
+        if listed:
+            labels, marks = value.get("label") or [], value.get("labels")
+            value = value[listed]
+        elif name == "mc1_targets":
+            value, marks = list(value), list(value.values())
+        elif all(LABEL.fullmatch(key) for key in given):
+            labels, value = list(given), list(given.values())
+        elif all(ONE_CHOICE.fullmatch(key) for key in given):
+            labels, value = [LABEL_END.search(key)[1] for key in given], list(given.values())
+        else:
+            return None
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        text = next(
+            (key for key in ("text", "content", "option", "choice", "answer", "value") if key in value[0]), None
+        )
+        label = next((key for key in ("label", "key", "letter", "id", "identifier", "option") if key in value[0]), None)
+        mark = next((key for key, item in value[0].items() if isinstance(item, bool)), None)
+        if text is None or any(text not in item for item in value):
+            return None
+        marks = [item.get(mark) for item in value] if mark else None
+        labels = [item.get(label) for item in value] if label and label != text else []
+        value = [item[text] for item in value]
+    while isinstance(value, list) and not labels and value and is_empty(value[-1]):
+        value = value[:-1]
+    plain = isinstance(value, list) and all(isinstance(text, SCALAR) for text in value)
+    if not plain or not isinstance(labels, list) or len(labels) not in (0, len(value)):
+        return None
+    texts, labels = [str(text).strip() for text in value], [str(label).strip() for label in labels]
+    right = right_mark(marks) if isinstance(marks, list) else None
+    return Choices((name,), texts, labels, right, 0 if name in ("choices", "choice", "endings", "answers") else None)
+
+
+def right_mark(marks: list) -> int | None:
+    """The place of the only truth among truth values, or the only 1 among zeros."""
+    good = len(marks) > 1 and all(isinstance(mark, int) and mark in (0, 1) for mark in marks) and sum(marks) == 1
+    return [int(mark) for mark in marks].index(1) if good else None
+
+
+def listed_in(text: str):
+    """Choices in one text: JSON, a list or object as Python and numpy print it, or lines and marks; else the text."""
+    text = text.strip()
+    if text[0] in "[{":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
+        printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
+        try:
+            return literal(ast.parse(printed, mode="eval").body)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return marked_choices(text) or (lines if len(lines) > 1 else text)
+
+
+def literal(node: ast.AST):
+    """The value of a list, an object or a constant in Python's form; ValueError for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {literal(key): literal(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError
+
+
+def marked_choices(text: str) -> dict | None:
+    """The choices of `A. x B. y`, `(a) x (b) y`, `a ) x , b ) y` or `1. x 2. y` by their marks; None where a mark
+    stands more than once, as nobody knows then where a choice ends."""
+    for marks in (LETTERS, LETTERS.lower(), [str(number) for number in range(1, 27)]):
+        ends, found = [], 0
+        for mark in marks:
+            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))\(?{mark}\s?[).:、．]\)?(?!\d)", text, re.MULTILINE))
+            if len(places) != 1 or places[0].start() < found:
+                break
+            found = places[0].end()
+            ends.append((mark, places[0]))
+        else:
+            places = []
+        if len(ends) < 2 or places or text[: ends[0][1].start()].strip():
+            continue
+        stops = [place.start() for _, place in ends[1:]] + [len(text)]
+        return {
+            mark: text[place.end() : stop].strip().rstrip(",;|").rstrip()
+            for (mark, place), stop in zip(ends, stops, strict=True)
+        }
     return None
 
 
-def asks_with_choices(row: dict) -> bool:
-    """Whether a row asks in text and has choices and the right one."""
-    question = next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), None)
-    picked = any(row.get(name) is not None for name in PICK_KEYS)
-    return isinstance(question, str) and picked and offered(row) is not None
+def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
+    """(column, place, whether the row leaves open that its number counts from elsewhere) of the right choice.
+
+    `first` is what numbers of choices count from in this file, None where no row shows it.
+
+    Raises:
+        BadRow: no column says which choice is right, or none in a way that can be read.
+    """
+    if choices.right is not None:
+        return choices.columns[0], choices.right, False
+    picks = picks_of(row, choices)
+    for name, value in picks:
+        if (place := named_place(value, choices)) is not None:
+            return name, place, False
+    count, texts = len(choices.texts), choices.texts
+    for name, value in picks:
+        number, same = as_number(value, choices), places_of(str(value).strip(), texts)
+        start = first_place(name, choices) if first is None else first
+        if number is not None and start is None:
+            got, expected = f"{number}, counted from 0 or from 1, which no row shows", letters_or_texts(choices)
+            raise BadRow(name, got, expected, f"--map answer_index={name} where they count from 0, or letters")
+        place = number - start if number is not None else -1
+        if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
+            raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
+        if place in range(count):
+            return name, place, first is None and 0 < number < count
+        if len(same) == 1:
+            return name, same[0], False
+    numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
+    expected, drop = numbers + letters_or_texts(choices), f"--drop {shlex.join(choices.columns)}"
+    if picks:
+        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop}")
+    if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):
+        raise BadRow(empty, "an empty cell", expected, f"leaving out the row, or --kind prompts --drop {empty}")
+    names = ", ".join(name for name in row if not is_empty(row[name]))
+    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
+    raise BadRow("answer", f"the columns {names[:200]}", f"the right choice: {expected}", advice)
 
 
-def picked(value, texts: list[str], labels: list[str], name: str) -> int:
-    """The number of the right choice, from its number (0 is the first), label, letter or text."""
+def letters_or_texts(choices: Choices) -> str:
+    """How the right choice may be named, as messages say it."""
+    labels = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
+    return labels or f"a letter from A to {LETTERS[len(choices.texts) - 1]}, or a choice's text"
+
+
+def first_place(name: str, choices: Choices) -> int | None:
+    """What numbers count from where no row shows it: by the choices' columns, or as an index counts."""
+    indices = ("answer_idx", "answer_index", "correct_option", "label")
+    return 0 if choices.first is None and name in indices else choices.first
+
+
+def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
+    """(column, value) of what may say which choice is right; a list of one counts as what it holds."""
+    values = [(name, row[name]) for name in PICK_KEYS if not is_empty(row.get(name)) and name not in choices.columns]
+    return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
+
+
+def places_of(word: str, texts: list[str]) -> list[int]:
+    """Where a text stands in a list; in another case where it does not stand there as it is."""
+    exact = [place for place, text in enumerate(texts) if text == word]
+    return exact or [place for place, text in enumerate(texts) if text.lower() == word.lower()]
+
+
+def named_place(value, choices: Choices) -> int | None:
+    """The place of the choice that a value names by its label, text or letter, or by truth values; numbers aside."""
+    if isinstance(value, list):
+        return right_mark(value) if len(value) == len(choices.texts) else None
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        return None
+    word, texts, labels = str(value).strip(), choices.texts, choices.labels
+    columns = choices.columns if len(choices.columns) == len(texts) else ()
+    texts_too = [] if as_number(value, choices) is not None else [texts]
+    for names in ([*columns], labels, *texts_too):
+        if len(places := places_of(word, names)) == 1:
+            return places[0]
+    match = re.fullmatch(r"(?i:option |choice |answer )?[(\[]?([a-zA-Z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
+    place = LETTERS.index(match[1].upper()) if match else len(texts)
+    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
+    return place if fits else None
+
+
+def is_letters(labels: list[str]) -> bool:
+    """Whether labels are A, B, C, … in order."""
+    return [label.upper() for label in labels] == list(LETTERS[: len(labels)])
+
+
+def as_number(value, choices: Choices) -> int | None:
+    """The number of a choice that a cell holds; None where choices have numbers as labels."""
     word = str(value).strip()
-    letter = word.strip("()[].:").upper()
-    if isinstance(value, str) and word in labels:
-        return labels.index(word)
-    if isinstance(value, str) and texts.count(word) == 1:
-        return texts.index(word)
-    if isinstance(value, str) and len(letter) == 1 and letter in LETTERS[: len(texts)]:
-        return LETTERS.index(letter)
-    if not isinstance(value, bool) and not labels and word.isascii() and word.isdigit() and int(word) < len(texts):
-        return int(word)
-    known = f"a number from 0 to {len(texts) - 1}, a letter from A to {LETTERS[len(texts) - 1]}, or a choice's text"
-    advice = "mending the row, or --kind math where these are no choices"
-    raise BadRow(name, shown(value), f"one of the labels {', '.join(labels)}" if labels else known, advice)
+    whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
+    return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
+
+
+def first_number(row: dict) -> int | None:
+    """What a row shows of how its file counts choices: 0 or 1, or None where its number may be either."""
+    try:
+        choices = choices_of(row)
+    except BadRow:
+        return None
+    picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
+    if any(named_place(value, choices) is not None for value in picks):
+        return None
+    numbers = [as_number(value, choices) for value in picks if not places_of(str(value).strip(), choices.texts)]
+    return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
 
 
 def with_choices(question: str, texts: list[str]) -> str:
@@ -876,19 +2248,36 @@ def with_choices(question: str, texts: list[str]) -> str:
 
 # --------------------------------------------------------------------------- forms (src/programs/data_loader/forms.py)
 
-METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
 READERS = {
-    "answer": lambda value, name, prompt: as_answer(value, name),
-    "tests": lambda value, name, prompt: as_tests(value, name),
-    **dict.fromkeys(("completion", "chosen", "rejected"), as_reply),
+    "answer": lambda value, name, shape: as_answer(value, name),
+    "tests": lambda value, name, shape: read_tests(value, name, shape.row),
+    **dict.fromkeys(
+        ("completion", "chosen", "rejected"), lambda value, name, shape: as_reply(value, name, shape.out["prompt"])
+    ),
 }
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What the rows of a file have in common, beyond their form."""
+
+    mapped: frozenset[str] = frozenset()  # the fields that --map names
+    sources: frozenset[str] = frozenset()  # the columns that it takes them from
+    first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
+
+
+NO_FACTS = FileFacts()
 
 
 class Shape:
     """One row on its way to the schema: `take` fetches a field and marks it as used; what is not used stays."""
 
-    def __init__(self, row: dict):
-        self.row, self.used, self.out = row, set(), {}
+    def __init__(self, row: dict, facts: FileFacts = NO_FACTS):
+        self.row, self.used, self.out, self.facts = row, set(), {}, facts
+        self.choices = None  # those that the prompt has got
+        self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
+        self.notes: list[str] = []
+        self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
 
     def name(self, names: Iterable[str]) -> str | None:
@@ -903,17 +2292,18 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null, or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = f"--map {names[0]}=COLUMN"
+            advice = nested_advice(self.row, names) or f"--map {names[0]}=COLUMN"
             raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt: Alpaca's input follows its instruction, a passage or LLaMA-Factory's history precedes."""
-        name, value = self.take(PROMPT_KEYS, "a prompt")
-        more = self.name(CONTEXT_KEYS)
-        if name == "question" and isinstance(value, str) and more and isinstance(self.row[more], str):
-            value = f"{self.take([more], '')[1]}\n\n{value}"
+        """Fill in the prompt: passages and LLaMA-Factory's history precede, Alpaca's input and choices follow.
+
+        Where --map names the prompt, only passages that it names too go before it.
+        """
+        self.choices = choices_of(self.row)
+        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
         if name == "instruction" and (more := self.name(["input"])):
             extra = self.take([more], "")[1]
             if not isinstance(value, str) or not isinstance(extra, str):
@@ -925,6 +2315,22 @@ class Shape:
             value = [*self.turns(), {"role": "user", "content": value}]
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
+        self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
+        if self.choices:
+            message = self.out["prompt"][-1]
+            message["content"] = with_choices(message["content"], self.choices.texts)
+            if self.choices.columns[0] not in ("choices", "options"):
+                self.used.update(self.choices.columns)
+                self.out["choices"] = self.choices.texts
+
+    def add_passages(self, all_columns: bool) -> None:
+        """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
+        message, mapped = self.out["prompt"][-1], self.facts.mapped
+        names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
+        passages = passages_before(self.row, message["content"], names, mapped)
+        self.used.update(passages)
+        if passages:
+            message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
     def turns(self) -> list[dict]:
         """Earlier turns from `history`, a list of [user, assistant]."""
@@ -949,18 +2355,37 @@ class Shape:
             taken = name != "solution" and self.row.get("solution") is not None
             self.out["answer_text" if taken else "solution"] = text
 
+    def gold(self, name: str) -> None:
+        """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
+        value = self.row[name]
+        fields = {"answer": value}
+        if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
+            fields = ground_truth(value, name, self.row)
+        if fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields):
+            if isinstance(value, list):
+                self.out["answer"] = value
+                self.used.add(name)
+            else:
+                self.answer(name)
+        elif "ground_truth" not in fields:
+            self.out.update(fields)
+            self.used.add(name)
+
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
+        if name := media_column(row, "".join(message["content"] for message in out["prompt"])):
+            advice = f"leaving out the row, or --drop {name} where the text stands alone"
+            raise BadRow(name, shown(row[name]), "text only: images, video and audio are not read", advice)
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
-                out[name] = READERS[name](row[name], name, out["prompt"])
+                out[name] = READERS[name](row[name], name, self)
                 self.used.add(name)
         for name in ("entry_point", "setup", "source", "id"):
             value = row.get(name)
             if value is None or name in out:
                 continue
-            if name == "id" and isinstance(value, int | float):
+            if name in ("id", "source") and isinstance(value, int | float):
                 value = json.dumps(value)
             if not isinstance(value, str):
                 raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text", f"--map other_name={name}")
@@ -968,18 +2393,29 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
+        if "completion" in out:
+            check_paired_preference(row)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
-        for name, value in row.items():
-            if name not in self.used and value is not None:
-                out.setdefault(name, value)
+        rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
+        for name, value in rest.items():
+            out.setdefault(name, value)
         if clash := [name for name in RESERVED if name in out]:
             raise BadRow(clash[0], "a column of this name", "another name, as files use this one", f"--drop {clash[0]}")
+        if not self.is_ours:
+            known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
+            rest = {name: value for name, value in rest.items() if name not in known}
+            self.unread = unread_parts(rest, out["prompt"])
         return out
 
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
+    for names, got, expected in OTHER_SHAPES:
+        if all(shape.row.get(name) is not None for name in names):
+            raise BadRow(
+                names[0], f"{got} ({', '.join(names)})", expected, "a file in that form, or --drop for the columns"
+            )
     shape.prompt()
 
 
@@ -989,22 +2425,20 @@ def as_math(shape: Shape) -> None:
     name = shape.name(ANSWER_KEYS)
     if name is None:
         shape.take(ANSWER_KEYS, "an answer")
-    shape.answer(name)
+    shape.gold(name)
 
 
 def as_choices(shape: Shape) -> None:
     """A question, its choices, which become part of the prompt, and the letter of the right one."""
-    choices = offered(shape.row)
-    if choices is None:
-        names = " or ".join(CHOICE_KEYS)
-        value = next((shape.row[name] for name in CHOICE_KEYS if shape.row.get(name) is not None), None)
-        expected = f"{names}: a list of 2 to 26 texts, {{text, label}}, or {{A: text}}"
-        raise BadRow(CHOICE_KEYS[0], shown(value) if value is not None else "no choices", expected)
     shape.prompt()
-    message = shape.out["prompt"][-1]
-    message["content"] = with_choices(message["content"], choices[0])
-    name, value = shape.take(PICK_KEYS, "the right choice")
-    shape.out["answer"] = LETTERS[picked(value, *choices, name)]
+    if shape.choices is None:
+        expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
+        raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
+    name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
+    if is_open and len(shape.choices.columns) == 1:
+        shape.notes.append(f"rows name the right choice by a number in {name}, which was read as counted from 0")
+    shape.used.add(name)
+    shape.out["answer"] = LETTERS[place]
 
 
 def as_worked(shape: Shape) -> None:
@@ -1019,16 +2453,34 @@ def as_worked(shape: Shape) -> None:
 def as_code(shape: Shape) -> None:
     """A task and its tests: HumanEval, MBPP, APPS and alike."""
     shape.prompt()
-    name, value = shape.take(TEST_KEYS, "tests")
-    shape.out["tests"], shape.tests_name = as_tests(value, name), name
     row = shape.row
-    if name == "test" and row.get("setup") is None and isinstance(row.get("prompt"), str):
-        shape.out["setup"] = row["prompt"]  # HumanEval's tests use the imports and helpers that stand in its prompt
+    first = ("tests", "test") if row.get("entry_point") else ()
+    name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
+    taken, shape.out["tests"] = joined_tests(row, name)
+    shape.used.update(taken)
+    shape.tests_name = name
+    starter, message = row.get("starter_code"), shape.out["prompt"][-1]
+    if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
+        message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
+    if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_python(row[key])]
+        if heads:
+            shape.out["setup"] = row[heads[0]]
+            shape.used.add(heads[0])
     if name == "test_list" and row.get("setup") is None:
         imports = row.get("test_imports")
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
         if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
             shape.out["setup"] = setup
+
+
+def is_python(text: str) -> bool:
+    """Whether a text is Python source."""
+    try:
+        check_python(text, "prompt")
+    except BadRow:
+        return False
+    return True
 
 
 def as_response(shape: Shape) -> None:
@@ -1046,7 +2498,8 @@ def as_response(shape: Shape) -> None:
 def as_conversation(shape: Shape) -> None:
     """A conversation: all before the last assistant turn is the prompt, that turn the completion."""
     name, value = shape.take(CHAT_KEYS, "messages")
-    messages = read_messages(value, name)
+    shape.used.add("prompt")  # the first turn, where both are there
+    messages = read_messages(without_placeholder(value), name)
     system = shape.name(["system", "system_prompt"])
     if system and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": as_answer(shape.take([system], "")[1], system)}, *messages]
@@ -1055,10 +2508,11 @@ def as_conversation(shape: Shape) -> None:
         shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
     else:
         shape.out["prompt"] = messages
-        gold = shape.name(ANSWER_KEYS[1:-1])  # as Tulu 3's sets for verifiable rewards have it
-        if gold and isinstance(shape.row[gold], str | int | float) and shape.row.get("answer") is None:
-            shape.answer(gold)
+        gold = shape.name(GOLD_KEYS[1:])  # as Tulu 3's sets for verifiable rewards have it
+        if gold and shape.row.get("answer") is None:
+            shape.gold(gold)
     shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
+    shape.add_passages(False)
 
 
 def as_preferences(shape: Shape) -> None:
@@ -1067,6 +2521,12 @@ def as_preferences(shape: Shape) -> None:
     _, rejected = shape.take(["rejected"], "the worse completion")
     if shape.name(PROMPT_KEYS):
         shape.prompt()
+    elif shape.name(CHAT_KEYS):  # ShareGPT's: a conversation, and two messages that may follow
+        as_conversation(shape)
+        if shape.out.pop("completion", None):
+            raise BadRow(
+                "conversations", "an assistant at the end", "a conversation that chosen and rejected go on from"
+            )
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
         shape.out["prompt"] = as_prompt(shared, "chosen")
@@ -1090,7 +2550,8 @@ def split_prompt(chosen, rejected) -> tuple:
     while same and chosen[same - 1]["role"] not in ("user", "tool"):
         same -= 1
     if not same:
-        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", "--map prompt=COLUMN")
+        advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
+        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
     return chosen[:same], chosen[same:], rejected[same:]
 
 
@@ -1106,7 +2567,7 @@ def dialogue(text: str, name: str) -> list[dict]:
 
 def as_ours(shape: Shape) -> None:
     """A row that this script wrote, for itself or for TRL: checked, and otherwise as it is."""
-    row, out = shape.row, shape.out
+    row, out, shape.is_ours = shape.row, shape.out, True
     row.update(decoded(row, shape.used))
     texts = row["text_fields"] if isinstance(row.get("text_fields"), list) else ()
     shape.used.add("text_fields")
@@ -1118,29 +2579,37 @@ def as_ours(shape: Shape) -> None:
     shape.used.add("prompt")
 
 
+def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
+    """What to do where one of these names stands inside an object, or in a list of objects."""
+    for column, value in row.items():
+        several = isinstance(value, list) and len(value) > 1
+        inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
+        if isinstance(inner, dict) and (
+            name := next((name for name in names if isinstance(inner.get(name), str)), None)
+        ):
+            if several:
+                return f"a file with a row for each of the {len(value)} objects in {column}"
+            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
+    return None
+
+
+def check_paired_preference(row: dict) -> None:
+    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
+    for name in ("label", "kto_tag"):
+        if str(row.get(name)).lower() in ("true", "false"):
+            expected = "completions that are right, or pairs of chosen and rejected"
+            advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
+            raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+
+
 def as_verl(shape: Shape) -> None:
     """A row of verl's five columns; one that this script wrote comes back as it was."""
-    row, out = shape.row, shape.out
+    row = shape.row
     extra = row.get("extra_info")
     gold = row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
     field = extra.get("ground_truth_field") if isinstance(extra, dict) else None
     if not isinstance(field, str):
-        shape.used.add("data_source")
-        out["prompt"] = as_prompt(row["prompt"], "prompt")
-        shape.used.add("prompt")
-        out["source"] = as_answer(row["data_source"], "data_source")
-        if gold is None and row["reward_model"] != {"style": "model"}:
-            raise BadRow("reward_model", shown(row["reward_model"]), 'an object such as {"ground_truth": "42"}')
-        tests = gold
-        if isinstance(gold, str) and gold.lstrip().startswith('{"'):
-            with contextlib.suppress(BadRow):
-                tests = tests_from_json(gold, "reward_model.ground_truth")
-        if isinstance(tests, dict) and {"inputs", "outputs"} <= set(tests):
-            out["tests"] = as_tests(tests, "reward_model.ground_truth")
-        elif gold not in (None, ""):
-            out["answer"] = as_answer(gold, "reward_model.ground_truth")
-        if isinstance(extra, dict) and isinstance(extra.get("index"), int | str) and row.get("id") is None:
-            out["id"] = str(extra["index"])
+        foreign_verl(shape)
         return
     inner = {key: value for key, value in extra.items() if key not in OWN_INFO and value is not None}
     inner.update(decoded(extra, set()))
@@ -1150,9 +2619,35 @@ def as_verl(shape: Shape) -> None:
         raise BadRow("extra_info.ground_truth_field", shown(field), "answer, tests or none")
     if name != "none":
         inner[name] = from_json(gold, "reward_model.ground_truth") if form == "json" else gold
-    shape.row = {"prompt": row["prompt"], **inner}
+    others = {key: value for key, value in row.items() if key not in VERL_COLUMNS}  # agent_name, say
+    shape.row = {**others, "prompt": row["prompt"], **inner}
     shape.used.clear()
     as_ours(shape)
+
+
+def foreign_verl(shape: Shape) -> None:
+    """A row that verl reads and this script did not write: its columns stay as they are, for --for verl."""
+    row, out, model = shape.row, shape.out, shape.row["reward_model"]
+    gold = model.get("ground_truth") if isinstance(model, dict) else None
+    out["prompt"] = as_prompt(row["prompt"], "prompt")
+    out["source"] = as_answer(row["data_source"], "data_source")
+    shape.used |= {"prompt", "data_source"}
+    if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
+        raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
+    if gold not in (None, ""):
+        out.update(ground_truth(gold, "reward_model.ground_truth", row))
+    extra = row.get("extra_info")
+    if isinstance(extra, dict):
+        coded = decoded({**row, **extra}, set())
+        row.update({name: value for name, value in coded.items() if name in row})
+        extra = row["extra_info"] = {**extra, **{name: value for name, value in coded.items() if name in extra}}
+        extra.pop("json_columns", None)
+        if isinstance(extra.get("index"), int | str) and row.get("id") is None:
+            out["id"] = str(extra["index"])
+    for name in ("answer", "tests", "ground_truth", "source"):
+        if name in out and row.get(name) is not None:  # a column of the row's own beside verl's
+            out[f"column:{name}"] = row[name]
+            shape.used.add(name)
 
 
 def decoded(row: dict, used: set) -> dict:
@@ -1182,12 +2677,20 @@ def from_json(text, name: str):
 RESERVED = ("text_fields", "json_columns")
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
 
-TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
+# columns that say that a text is no prompt by itself
+OTHER_SHAPES = (
+    (("parent_id", "role"), "one message of a tree, as OpenAssistant has them", "whole conversations in `messages`"),
+    (("response_a", "response_b"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
+    (("response_1", "response_2"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
+)
+VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+
+TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
 
 def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer."""
-    return isinstance(value, str) and ("####" in value or "\\boxed" in value)
+    """Whether a text is a worked solution that marks its final answer, or began to."""
+    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
 
 
 # ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
@@ -1233,13 +2736,32 @@ def form_of(row: dict) -> str | None:
                 return name
     names = tuple(name for name, value in row.items() if value is not None)
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
-    if form in ("prompts", "math") and asks_with_choices(row):
+    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
+    if form == "math" and holds_tests(row):
+        return "code"
+    if form == "prompts" and repeats_prompt(row):
+        return "conversations"  # UltraChat's
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
         return "code"  # HumanEval's without entry_point
     return form
+
+
+def holds_tests(row: dict) -> bool:
+    """Whether PrimeIntellect's verification_info holds tests and not an answer."""
+    about = row.get("verification_info")
+    return about is not None and "test_cases" in (about if isinstance(about, dict) else str(about)[:200])
+
+
+def repeats_prompt(row: dict) -> bool:
+    """Whether the prompt is but the first user turn of a conversation beside it."""
+    name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
+    turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
+    first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
+    prompt = row.get("prompt")
+    return isinstance(prompt, str) and prompt == first.get("content", first.get("value"))
 
 
 @functools.lru_cache(4096)
@@ -1259,7 +2781,8 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "conversations"
     if asks and ({"completion"} <= has or {"response"} <= has or {"output"} <= has):
         return "prompt_response"
-    if has & {"question", "problem"} and has & set(ANSWER_KEYS[:-1]):  # a solution alone may be a program
+    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a label of a text is a class
+    if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
         return "math"
     return "prompts" if asks else None
 
@@ -1281,11 +2804,32 @@ def normalise(row: dict, kind: str = "auto") -> dict:
     row = as_plain(row)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
-    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind)
+    row = known_names(with_chats(row))
+    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
 
 
-def convert(row: dict, form: str) -> dict:
-    """A plain row of a known form in the schema."""
+def known_names(row: dict) -> dict:
+    """A row with its columns as this script writes them: `Question` is `question`; OpenBookQA's object is opened."""
+    question = row.get("question")
+    if isinstance(question, dict) and isinstance(question.get("stem"), str):
+        row = {**{name: value for name, value in row.items() if name != "question"}, **question}
+        row["question"] = row.pop("stem")
+    new = new_names(tuple(row))
+    return {new.get(name, name): value for name, value in row.items()} if new else row
+
+
+@functools.lru_cache(4096)
+def new_names(names: tuple[str, ...]) -> dict[str, str]:
+    """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
+    if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
+        return {}
+    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct_answer", "answer_key"}
+    found = {plain_name(name): name for name in reversed(names)}
+    return {name: plain for plain, name in found.items() if plain in known and plain not in names}
+
+
+def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
+    """A plain row of a known form in the schema: `out` of what is returned."""
     if form in CUSTOM:
         function, form = CUSTOM[form]
         name = getattr(function, "__name__", "the function")
@@ -1296,14 +2840,14 @@ def convert(row: dict, form: str) -> dict:
             raise BadRow("row", got, "a row of the registered format") from None
         if not isinstance(made, dict):
             raise BadRow("row", f"{shown(made)} from {name}", "a row of the registered format")
-        row = as_plain(made)
+        row, facts = as_plain(made), FileFacts(frozenset(made))  # the function says what is the prompt
     elif form in KINDS:  # files of this script and of verl may be given with any kind
         named = form_of_fields(tuple(name for name, item in row.items() if item is not None), True)
         form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
-    shape = Shape(dict(row))
+    shape = Shape(dict(row), facts)
     FORMS[form](shape)
-    out = shape.finish()
-    return out
+    shape.finish()
+    return shape
 
 
 def check_kind(kind: str) -> None:
@@ -1341,7 +2885,7 @@ def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
         return Record(number, decoder.check(value, text))
     except UnicodeDecodeError as error:
         where = f"byte {data[error.start]:#04x} at column {error.start + 1}, which is not UTF-8"
-        return broken(number, BadRow("row", where, "UTF-8 text", "saving the file as UTF-8"), data)
+        return broken(number, BadRow("row", where, "UTF-8 text", OTHER_ENCODING), data)
     except BadRow as error:
         return broken(number, error, data)
 
@@ -1413,11 +2957,6 @@ def values_of(text: str) -> Iterator[Record]:
             what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
             yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
             return
-        if not (inside or before or text[end:].strip() or decoder.flaws or not isinstance(value, dict)):
-            rows = listed_rows(value)
-            if rows is not None:
-                yield from rows
-                return
         yield value_record(decoder, value, text[at:end], line)
         at, before = end, before + 1
     if inside and not closed:
@@ -1460,20 +2999,17 @@ def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) ->
     return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
 
 
-def listed_rows(value: dict) -> list[Record] | None:
-    """The rows of a JSON object that holds one list of objects and is no row itself; their numbers count from 1."""
-    lists = [key for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)]
-    if len(lists) != 1 or form_of(value) is not None:
-        return None
-    records = []
-    for number, row in enumerate(value[lists[0]], start=1):
-        try:
-            if not isinstance(row, dict):
-                raise BadRow("row", shown(row), "a JSON object")
-            records.append(Record(number, as_plain(row)))
-        except BadRow as error:
-            records.append(broken(number, error, shown(row)))
-    return records
+def unfolded_rows(records: Iterator[Record], name: str, known: tuple) -> Iterator[Record]:
+    """The records, with the rows inside of objects that hold rows; such rows are counted from 1."""
+    first, second = next(records, None), next(records, None)
+    count = 0
+    for record in itertools.chain([item for item in (first, second) if item], records):
+        rows = rows_in(record.row, name, second is None, known) if record.row is not None else None
+        if rows is None:
+            yield record
+        for row in rows or ():
+            count += 1
+            yield checked(count, row)
 
 
 def text_rows(stream, separator: str | None) -> Iterator[Record]:
@@ -1491,40 +3027,20 @@ def text_rows(stream, separator: str | None) -> Iterator[Record]:
             if piece.strip():
                 yield Record(number, {"prompt": piece.decode().strip("\r\n")})
         except UnicodeDecodeError as error:
-            yield broken(number, BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text"), piece)
+            yield broken(
+                number,
+                BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text", OTHER_ENCODING),
+                piece,
+            )
 
 
-def csv_rows(stream, name: str, delimiter: str) -> Iterator[Record]:
+def csv_rows(stream, name: str, delimiter: str, chosen: str | None) -> Iterator[Record]:
     """Rows of a CSV or TSV file with a header; every value is text, and an empty one is absent."""
-    csv.field_size_limit(MAX_LINE)
-    reader = csv.reader((data.decode("utf-8", "surrogateescape") for data in stream), delimiter=delimiter, strict=True)
-    try:
-        header = next((cells for cells in reader if cells), [])
-    except csv.Error as error:
-        raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
-    twice = [column for column, count in Counter(header).items() if count > 1]
-    need(not twice, f"{name}:1: got the column {shown(twice[:1])} twice; expected each name once")
-    while True:
-        start = reader.line_num
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield broken(start + 1, BadRow("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""'))
-            if reader.line_num == start:
-                return
-            continue
-        if not cells:
-            continue
-        try:
-            if len(cells) != len(header):
-                got = f"{len(cells)} fields"
-                raise BadRow("row", got, f"{len(header)} as in the header", "quoting fields that hold separators")
-            row = {column: cell or None for column, cell in zip(header, cells, strict=True)}
-            yield Record(start + 1, as_plain(row))
-        except BadRow as error:
-            yield broken(start + 1, error, delimiter.join(cells))
+    for line, row in table_rows(stream, name, delimiter, chosen):
+        if isinstance(row, RowFlaw):
+            yield broken(line, row)
+        else:
+            yield checked(line, {column: cell or None for column, cell in row.items()})
 
 
 def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
@@ -1534,6 +3050,7 @@ def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
     number = 0
     try:
         with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             meta = file.metadata
             size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
@@ -1555,20 +3072,6 @@ def checked(number: int, row) -> Record:
         return Record(number, as_plain(row))
     except BadRow as error:
         return broken(number, error, shown(row))
-
-
-def hub_rows(source: str) -> Iterator[Record]:
-    """Rows of a data set on the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
-    import datasets
-
-    name, _, split = source.partition("@")
-    name, _, subset = name.partition(":")
-    try:
-        rows = datasets.load_dataset(name, subset or None, split=split or "train")
-        for number, row in enumerate(rows, start=1):
-            yield checked(number, row)
-    except Exception as error:  # every layer below has its own
-        raise UserError(f"got {source!r}: no such file, and the hub says: {shown(str(error))}") from None
 
 
 def generated_rows(source: str) -> Iterator[Record]:
@@ -1685,6 +3188,8 @@ class Settings:
     text_separator: str | None = None
     input_format: str | None = None
     dedup: bool = False
+    encoding: str | None = None
+    delimiter: str | None = None
 
     def __post_init__(self):
         check_kind(self.kind)
@@ -1694,6 +3199,15 @@ class Settings:
         need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
         need(self.max_bytes > 0, f"got max_bytes {self.max_bytes}; expected 1 or more")
+        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
+        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
+        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
+        try:
+            "".encode(self.encoding or "utf-8")
+            if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
+                self.encoding = "utf-8-sig"
+        except LookupError as error:
+            raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
         formats = sorted(set(SUFFIXES.values()))
         known = self.input_format in (None, *formats)
         need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
@@ -1704,7 +3218,7 @@ def records_of(source: str, settings: Settings) -> Iterator[Record]:
     if source.startswith("reasoning_gym:"):
         return generated_rows(source)
     if source != "-" and not Path(source).exists():
-        return hub_rows(source)
+        return (checked(number, row) for number, row in enumerate(hub_rows(source), start=1))
     form = settings.input_format or format_of(source)
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
@@ -1715,23 +3229,25 @@ def records_of(source: str, settings: Settings) -> Iterator[Record]:
 def file_rows(source: str, form: str | None, settings: Settings) -> Iterator[Record]:
     """The rows of a file that is read as bytes, or of stdin."""
     name = "stdin" if source == "-" else source
-    with contextlib.closing(open_bytes(source, settings.max_bytes)) as stream:
-        if form is None:  # stdin: JSON begins with a bracket
-            start = stream.peek(64)[:64].lstrip()
-            is_lines = start.startswith(b"{") and not start[1:].lstrip(b" \t").startswith((b"\n", b"\r"))
-            form = "jsonl" if is_lines else "json" if start[:1] in (b"{", b"[") else "txt"
+    stream, form = open_data(source, form, settings.max_bytes, settings.encoding, settings.input_format is not None)
+    with contextlib.closing(stream):
         if form in ("csv", "tsv"):
-            yield from csv_rows(stream, name, "," if form == "csv" else "\t")
+            yield from csv_rows(stream, name, "," if form == "csv" else "\t", settings.delimiter)
         elif form == "txt":
             yield from text_rows(stream, settings.text_separator)
         else:
-            yield from json_values(stream) if form == "json" else json_lines(stream)
+            records = json_values(stream) if form == "json" else json_lines(stream)
+            known = tuple(column.partition(".")[0] for column in settings.mapping.values())
+            yield from unfolded_rows(records, name, known)
 
 
 # ----------------------------------------------------------------------- writing (src/programs/data_loader/writing.py)
 
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # what verl reads beside its five columns
+VERL_OBJECTS = ("reward_model", ("extra", "tools_kwargs"), ("extra", "interaction_kwargs"))  # never JSON text
+NO_GOLD = {*OWN_INFO, *VERL_COLUMNS, "source", "id", "agent_name", "need_tools_kwargs", "style"}
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines cuts there
@@ -1760,21 +3276,49 @@ def trl_row(row: dict) -> dict:
 def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
     """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
 
-    `data_source` is the row's own source where none is named; extra_info keeps that one in any case.
+    `data_source` is the row's own source where none is named; extra_info keeps that one in any case. A row with an
+    `extra_info` or `reward_model` of its own is in verl's form already, and keeps each key where verl reads it.
     """
+    if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
+        return own_verl_row(row, index, split, data_source)
     gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
     truth = row.get(gold, "")
     as_json = not isinstance(truth, str)
     extra = {"index": index, "split": split, "ground_truth_field": f"{gold}:json" if as_json else gold}
+    outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
     for name, value in row.items():
-        if name not in ("prompt", gold):
+        if name not in ("prompt", gold, *outside):
             extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
     return {
         "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
         "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
+        **outside,
         "extra_info": extra,
+    }
+
+
+def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
+    """A row in verl's form as it was before reading, with the prompt, and the answer or tests, that it has now."""
+    extra, kind = row.get("extra_info"), kind_of(row)
+    model = row.get("reward_model") or {"style": "rule"}
+    truth = model.get("ground_truth")
+    held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
+    if "ground_truth" not in held and any(row.get(name) != held.get(name) for name in ("tests", "answer")):
+        truth = row.get("tests", row.get("answer", ""))
+        model = {**model, "ground_truth": truth if isinstance(truth, str) else ENCODER.encode(truth)}
+    if "reward_model" not in row:
+        extra = {"index": index, "split": split, **(extra or {})}
+    derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
+    left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
+    return {
+        "data_source": data_source or row.get("source") or "data",
+        "prompt": row["prompt"],
+        "ability": row.get("ability", kind if kind in ("math", "code") else "chat"),
+        "reward_model": model,
+        **({} if extra is None else {"extra_info": extra}),
+        **{name.removeprefix("column:"): value for name, value in row.items() if name not in left},
     }
 
 
@@ -1800,7 +3344,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
     rows, path = list(rows), Path(path)
     check_out(path, target)
     with new_file(path) as temporary:
-        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))
+        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))[0]
 
 
 def check_out(path: Path, target: str) -> None:
@@ -1811,11 +3355,15 @@ def check_out(path: Path, target: str) -> None:
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
 
-def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> int:
-    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice."""
-    target = shape[0]
+def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> tuple:
+    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice.
+
+    Returns their number, and how many of verl's have no ground truth.
+    """
+    target, lacking = shape[0], Counter()
     if suffix == ".parquet":
-        return write_parquet(lambda: target_rows(make_rows(), *shape), path, target)
+        count = write_parquet(lambda: target_rows(make_rows(), *shape), path, target, lacking)
+        return count, tell_lacking(lacking, count)
     count, dates = 0, {}
     with open(path, "w", encoding="utf-8", newline="\n") as f:
         for row in target_rows(make_rows(), *shape):
@@ -1823,15 +3371,36 @@ def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, 
             count += 1
             if target != "ours":
                 watch_dates(row, dates)
+            watch_truth(row, target, lacking)
     if dated := [name for name, all_dates in dates.items() if all_dates]:
         what = f"datasets reads {', '.join(dated)} of a .jsonl as dates, as each value looks like one"
         say(f"warning: {what}; try a .parquet output")
-    return count
+    return count, tell_lacking(lacking, count)
+
+
+def watch_truth(row: dict, target: str, lacking: Counter) -> None:
+    """Count a row of verl's without ground truth, under "", and the columns in which it could be."""
+    model = row.get("reward_model") or {}
+    if target != "verl" or model.get("ground_truth") not in (None, "") or model.get("style") == "model":
+        return
+    columns = {**row, **(row.get("extra_info") or {})}
+    lacking.update(
+        ["", *(n for n, v in columns.items() if n not in NO_GOLD and isinstance(v, str | int | float | list))]
+    )
+
+
+def tell_lacking(lacking: Counter, count: int) -> int:
+    """Say how many rows have no ground truth; returns that number."""
+    if rows := lacking.pop("", 0):
+        columns = ", ".join(lacking) or "none"
+        got = f'{rows} of {count} rows have no ground truth (neither answer nor tests), and verl gets "" there'
+        say(f"warning: {got}; columns that could hold it: {columns[:200]}; try --map answer=COLUMN")
+    return rows
 
 
 def watch_dates(row: dict, dates: dict) -> None:
     """Note which text columns hold nothing but dates so far: pyarrow's JSON reader turns those into datetimes."""
-    inner = {**row.get("extra_info", {}), "ground_truth": row.get("reward_model", {}).get("ground_truth")}
+    inner = {**(row.get("extra_info") or {}), "ground_truth": row.get("reward_model", {}).get("ground_truth")}
     for name, value in {**row, **(inner if "reward_model" in row else {})}.items():
         if isinstance(value, str) and dates.get(name, True):
             dates[name] = bool(DATE_LIKE.fullmatch(value))
@@ -1862,7 +3431,7 @@ def chunks(rows: Iterator[dict], size: int = CHUNK) -> Iterator[list[dict]]:
         yield chunk
 
 
-def write_parquet(make_rows: Callable[[], Iterator[dict]], path: Path, target: str) -> int:
+def write_parquet(make_rows: Callable[[], Iterator[dict]], path: Path, target: str, lacking: Counter) -> int:
     """Write parquet in two passes: one finds the types of all columns, one writes.
 
     A column whose values parquet would change (objects of different keys, numbers beside text) is stored as JSON text,
@@ -1871,12 +3440,14 @@ def write_parquet(make_rows: Callable[[], Iterator[dict]], path: Path, target: s
     import pyarrow
     import pyarrow.parquet
 
-    plan = ColumnPlan()
+    plan = ColumnPlan(target)
     for chunk in chunks(make_rows()):
+        for row in chunk:
+            watch_truth(row, target, lacking)
         plan.look([flat(row, target) for row in chunk])
-    plan.conclude(target)
+    plan.conclude()
     count = 0
-    schema = plan.schema(target)
+    schema = plan.schema()
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for chunk in chunks(make_rows()):
             rows = [nested(plan.encode(flat(row, target)), target) for row in chunk]
@@ -1889,7 +3460,7 @@ def flat(row: dict, target: str) -> dict:
     """A target row with verl's extra_info spread out, so that its fields are planned as columns."""
     if target != "verl":
         return row
-    spread_out = {("extra", name): value for name, value in row["extra_info"].items()}
+    spread_out = {("extra", name): value for name, value in (row.get("extra_info") or {}).items()}
     return {**{name: value for name, value in row.items() if name != "extra_info"}, **spread_out}
 
 
@@ -1898,16 +3469,19 @@ def nested(row: dict, target: str) -> dict:
     if target != "verl":
         return row
     outer = {name: value for name, value in row.items() if not isinstance(name, tuple)}
-    return {**outer, "extra_info": {name[1]: value for name, value in row.items() if isinstance(name, tuple)}}
+    inner = {name[1]: value for name, value in row.items() if isinstance(name, tuple)}
+    return {**outer, **({"extra_info": inner} if inner else {})}
 
 
 MESSAGE_FIELDS = ("prompt", "completion", "chosen", "rejected")
+LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects may differ in their keys: readers take null for absent
 
 
 class ColumnPlan:
     """The parquet type of each column, and which ones have to be JSON text to come back as they were."""
 
-    def __init__(self):
+    def __init__(self, target: str):
+        self.target = target
         self.types: dict = {}  # column -> types seen; None: JSON text
         self.as_json: list = []
 
@@ -1920,7 +3494,7 @@ class ColumnPlan:
             try:
                 column = pyarrow.array(values)
                 back = column.to_pylist()
-                same = back == values or (name in MESSAGE_FIELDS and bare(back) == values)
+                same = back == values or (name in LOOSE and bare(back) == bare(values))
             except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
                 same = False
             seen = self.types.setdefault(name, [])
@@ -1931,7 +3505,7 @@ class ColumnPlan:
             elif seen is not None and column.type not in seen:
                 seen.append(column.type)
 
-    def conclude(self, target: str) -> None:
+    def conclude(self) -> None:
         """Merge the types of all chunks; fixed columns must not become text."""
         import pyarrow
 
@@ -1939,13 +3513,12 @@ class ColumnPlan:
             if types is None:
                 merged = None
             else:
-                merged = self.merge(types, loose=name in MESSAGE_FIELDS)
+                merged = self.merge(types, loose=name in LOOSE)
             if merged is None or pyarrow.types.is_null(merged):
-                fixed = name == "prompt" or (target == "trl" and name in MESSAGE_FIELDS)
-                advice = "try an output in .jsonl"
-                need(
-                    not fixed, f"got {name} with messages that parquet would change; expected messages alike; {advice}"
-                )
+                fixed = name in ("prompt", *VERL_OBJECTS) or (self.target == "trl" and name in MESSAGE_FIELDS)
+                shown_name = f"extra_info.{name[1]}" if isinstance(name, tuple) else name
+                got = f"got {shown_name} with values that parquet would change; expected values alike"
+                need(not fixed or merged is not None, f"{got}; try an output in .jsonl")
                 self.as_json.append(name)
                 merged = pyarrow.string()
             self.types[name] = merged
@@ -1969,54 +3542,63 @@ class ColumnPlan:
         names = [name for name in self.as_json if row.get(name) is not None]
         if not names:
             return row
-        marks = ("extra", "json_columns") if isinstance(names[0], tuple) else "json_columns"
+        marks = ("extra", "json_columns") if self.target == "verl" else "json_columns"
         plain = [name[1] if isinstance(name, tuple) else name for name in names]
         return {**row, **{name: ENCODER.encode(row[name]) for name in names}, marks: plain}
 
-    def schema(self, target: str):
+    def schema(self):
         """The parquet schema."""
         import pyarrow
 
         listed = pyarrow.list_(pyarrow.string())
-        if target != "verl":
+        if self.target != "verl":
             columns = {**self.types, **({"json_columns": listed} if self.as_json else {})}
             return pyarrow.schema(list(columns.items()))
         outer = [(name, kind) for name, kind in self.types.items() if not isinstance(name, tuple)]
         inner = [(name[1], kind) for name, kind in self.types.items() if isinstance(name, tuple)]
         inner += [("json_columns", listed)] if self.as_json else []
-        return pyarrow.schema([*outer, ("extra_info", pyarrow.struct(inner))])
+        return pyarrow.schema([*outer, *([("extra_info", pyarrow.struct(inner))] if inner else [])])
 
 
-def bare(values: list) -> list:
-    """Messages as parquet gives them back, without the keys that only other messages have."""
-    return [
-        [{k: v for k, v in item.items() if v is not None} if isinstance(item, dict) else item for item in value]
-        if isinstance(value, list)
-        else value
-        for value in values
-    ]
+def bare(value):
+    """A value as parquet gives it back, without the keys that only other rows have."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
+FEW_PROMPTS = 20
+
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map; the source of a mapping may be a dotted path into objects."""
-    row = {name: value for name, value in row.items() if name not in settings.drop}
+    """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path.
+
+    Where a cell holds messages as JSON text, the row has the messages.
+    """
+    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
+    row = {name: value for name, value in row.items() if name not in drop}
     taken = {}
     for name, source in settings.mapping.items():
-        value, inside = row, [source] if source in row else source.split(".")
+        head, *path = [source] if source in row or source in raw else source.split(".")
+        value, inside = row, [raw.get(head, head), *path]
         for key in inside:
-            value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, list) and key.isdecimal():
+                value = dict(enumerate(value)).get(int(key))
+            else:
+                value = value.get(key) if isinstance(value, dict) else None
         if value is None:
             advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
             raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
         taken[name] = value
     for source in settings.mapping.values():
-        row.pop(source, None)
-    if clash := [name for name in taken if name in row]:
+        row.pop(raw.get(source, source), None)
+    paths = [source.split(".")[0] for source in settings.mapping.values()]
+    if clash := [name for name in taken if row.get(name) is not None and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return {**taken, **row}
+    return known_names(with_chats({**taken, **{name: value for name, value in row.items() if name not in taken}}))
 
 
 class RowReader:
@@ -2030,6 +3612,8 @@ class RowReader:
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+        self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
+        self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
 
     @property
     def kind(self) -> str:
@@ -2057,7 +3641,7 @@ class RowReader:
             self.counts["read"] += 1
             try:
                 row = self.read(record, form)
-            except BadRow as error:
+            except RowFlaw as error:
                 self.counts["rejected"] += 1
                 where = {"file": "stdin" if file == "-" else file, "line": record.line}
                 self.on_reject({**where, **error.parts, "row": record.text if record.row is None else record.row})
@@ -2068,11 +3652,30 @@ class RowReader:
                 self.counts["deduplicated"] += 1
                 continue
             self.counts["kept"] += 1
+            self.watch_prompts(row)
             yield row
             if self.counts["kept"] == self.settings.limit:
                 return
         if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
             say(f"warning: {'stdin' if file == '-' else file} holds no row")
+
+    def watch_prompts(self, row: dict) -> None:
+        """Count distinct prompts, and distinct texts in unused columns that have the name of a prompt."""
+        if len(self.texts["prompt"]) > FEW_PROMPTS:
+            return
+        for name in ("prompt", *PROMPT_KEYS):
+            if name == "prompt" or isinstance(row.get(name), str):
+                self.texts.setdefault(name, set()).add(digest(row[name]))
+
+    def collapse(self) -> str:
+        """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
+        prompts = len(self.texts["prompt"])
+        others = {name: len(texts) for name, texts in self.texts.items() if len(texts) >= max(5, 3 * prompts)}
+        if prompts > FEW_PROMPTS or not others:
+            return ""
+        name = max(others, key=others.get)
+        got = f"got {prompts} distinct prompts in {self.counts['kept']} rows, and {others[name]} distinct {name}"
+        return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
 
     def need_rows(self, rejected: list[dict] = ()) -> None:
         """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
@@ -2083,17 +3686,35 @@ class RowReader:
         first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
         raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
+    def say_notes(self) -> None:
+        """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
+        for name, count in self.unread.items():
+            got = f"got the column {name}, which looks like a part of the question and is in no prompt"
+            use = (
+                ""
+                if is_media(name)
+                else f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            )
+            say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {shlex.quote(name)}")
+        for text, count in self.notes.items():
+            if count:
+                say(f"note: {count} {text}")
+
     def read(self, record: Record, form: str) -> dict:
         """One record normalised."""
         if record.flaw:
             raise record.flaw
-        row, settings = record.row, self.settings
-        if settings.mapping or settings.drop:
-            row = remapped(row, settings)
+        settings = self.settings
+        row = remapped(record.row, settings)
         own = form_of(row)
         if settings.kind == "auto":
             form = self.agreed(form, own, row)
-        row = convert(row, form)
+        shape = convert(row, form, self.facts)
+        row = shape.out
+        self.unread.update(shape.unread)
+        self.notes.update(shape.notes)
+        packed = isinstance(row.get("private_test_cases"), str)
+        self.notes["rows have pickled private_test_cases, which are never opened: they get the public tests"] += packed
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -2120,9 +3741,9 @@ class RowReader:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
         settings, label = self.settings, "stdin" if file == "-" else file
         head = list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked = Counter(), Counter(), {}, 0
+        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for record in head:
-            with contextlib.suppress(BadRow):
+            with contextlib.suppress(RowFlaw):
                 row = remapped(record.row, settings) if record.row is not None else None
                 form = form_of(row) if row is not None else None
                 if form:
@@ -2131,8 +3752,15 @@ class RowReader:
                     marked += form == "math" and marks_answer(first)
                     fields.setdefault(form, [name for name in row if row[name] is not None])
                     if form in ("ours", "verl"):
-                        kinds[kind_of(convert(row, form))] += 1
+                        kinds[kind_of(convert(row, form).out)] += 1
+                    if form == "choices" or settings.kind == "choices":
+                        numbers.add(first_number(row))
         records = itertools.chain(head, records)
+        self.facts = FileFacts(
+            mapped=frozenset(settings.mapping),
+            sources=frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values()),
+            first_number=min(numbers - {None}, default=None),
+        )
         if settings.kind != "auto":
             kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
             self.kinds[kind] += 1
@@ -2198,6 +3826,8 @@ def load_rows(
     drop: Iterable[str] = (),
     dedup: bool = False,
     input_format: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Loaded:
     """Read all rows of files, folders, globs, hub ids or generators into the schema.
 
@@ -2214,6 +3844,8 @@ def load_rows(
         drop: columns to leave out.
         dedup: leave out rows whose prompt, answer, tests and completions came before.
         input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
+        encoding: what texts are decoded by (default: UTF-8, or what a CSV, TSV or TXT file shows).
+        delimiter: what stands between the columns of CSV and TSV files (default: what the file shows).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
@@ -2230,6 +3862,8 @@ def load_rows(
         drop=tuple(drop),
         dedup=dedup,
         input_format=input_format,
+        encoding=encoding,
+        delimiter=delimiter,
     )
     rejected = []
     reader = RowReader(sources, settings, rejected.append)
@@ -2237,6 +3871,7 @@ def load_rows(
     if rejected and on_bad == "fail":
         raise BadRows(rejected, len(rejected))
     reader.need_rows(rejected)
+    reader.say_notes()
     return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)
 
 
@@ -2493,7 +4128,11 @@ def make_command() -> argparse.ArgumentParser:
     flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
     flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
     flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
-    flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
+    flag(
+        "validate",
+        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
+        action="store_true",
+    )
     flag("limit", "stop after N good rows", type=int, metavar="N")
     split = "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl"
     flag("split", split, metavar="[NAME=]N")
@@ -2518,6 +4157,12 @@ def make_command() -> argparse.ArgumentParser:
     )
     flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
     flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
+    flag("encoding", "of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", metavar="NAME")
+    flag(
+        "delimiter",
+        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
+        metavar="C",
+    )
     flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
     flag("json", "print one JSON object on stdout", action="store_true")
     return parser
@@ -2565,6 +4210,8 @@ def settings_of(args) -> Settings:
         text_separator=separator,
         input_format=args.input_format,
         dedup=args.dedup,
+        encoding=args.encoding,
+        delimiter=args.delimiter,
     )
 
 
@@ -2631,11 +4278,12 @@ class Run:
         from tqdm import tqdm
 
         args, looks = self.args, self.args.inspect or self.args.plot
+        drop = {*args.drop} - {*self.reader.settings.mapping}  # --map puts another column in the place of a dropped one
         for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
             if looks:
                 self.stats.add(row, self.reader.current)
             if args.out:
-                self.good.add(json_line({name: value for name, value in row.items() if name not in args.drop}))
+                self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
             if args.split:
                 self.prompts.append(same_prompt(row["prompt"]))
 
@@ -2660,8 +4308,10 @@ class Run:
         with contextlib.ExitStack() as stack:
             for path, split, order in self.parts():
                 temporary = stack.enter_context(new_file(path))
-                count = self.write_part(temporary, path, split, order)
+                count, lacking = self.write_part(temporary, path, split, order)
                 output = {"path": str(path), "rows": count, "split": split, "for": args.target}
+                if lacking:
+                    output["without_ground_truth"] = lacking
                 if args.split:
                     output["prompts"] = len({self.prompts[row] for row in order})
                 self.outputs.append(output)
@@ -2671,12 +4321,12 @@ class Run:
                     f.writelines(self.bad.lines())
                 self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
 
-    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> int:
-        """Write one output; lines of our own schema are copied as they are."""
+    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> tuple:
+        """Write one output; lines of our own schema are copied as they are. Returns what fill_file does."""
         if self.args.target == "ours" and path.suffix == ".jsonl":
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
-            return len(self.good) if order is None else len(order)
+            return len(self.good) if order is None else len(order), 0
         shape = (self.args.target, split, self.args.data_source or "")
         return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
@@ -2688,6 +4338,7 @@ class Run:
             "why": self.reader.why,
             "counts": self.reader.counts,
             "outputs": self.outputs,
+            "unread": dict(self.reader.unread),
             "errors": self.first_rejected,
             "stats": self.stats.report() if looks else {},
         }
@@ -2710,9 +4361,9 @@ def run_command(args) -> int:
         run.write()
     if args.plot and counts["kept"]:
         plot_lengths(run.stats, args.plot)
-    for text, count in run.reader.notes.items():
-        if count:
-            say(f"note: {count} {text}")
+    run.reader.say_notes()
+    if collapse := run.reader.collapse():
+        say(f"warning: {collapse}")
     if args.json:
         report = run.report()
         report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
@@ -2722,7 +4373,7 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int(bool(rejected) and only_look)
+    return int((bool(rejected) and only_look) or (bool(run.reader.unread or collapse) and args.validate))
 
 
 def print_summary(run: Run) -> None:
@@ -2735,7 +4386,8 @@ def print_summary(run: Run) -> None:
         tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
     stats = report["stats"]
     for name, item in stats.get("fields", {}).items():
-        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
+        lost = ", looks like a part of the question and is in no prompt" if name in report["unread"] else ""
+        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}{lost}")
     for name, lengths in stats.get("lengths", {}).items():
         tell(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
     if stats:
@@ -2971,8 +4623,12 @@ def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
         if settings.on_bad == "fail":
             raise BadRows([item], 1)
 
-    reader = RowReader(sources, settings, refuse)
-    yield from reader
+    reader, warned = RowReader(sources, settings, refuse), False
+    for row in reader:
+        if reader.unread and not warned:  # the end of a stream may be days away
+            reader.say_notes()
+            warned = True
+        yield row
     reader.need_rows()
 
 
