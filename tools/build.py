@@ -63,6 +63,7 @@ FLOORS = (
     "play",
     "play_setup",
     "precision",
+    "adapters",
     "tokenizers",
     "models",
     "key_cache",

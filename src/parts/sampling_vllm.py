@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+from parts.adapters import base_of
 from parts.generators import untouched_generators
 from parts.messages import UserError, need
 from parts.models import Models, unwrapped
@@ -61,7 +62,7 @@ class VllmEngine:
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
-                self.llm = self.vllm.LLM(model=config.model, **settings)
+                self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
 
@@ -86,19 +87,21 @@ class VllmEngine:
 
     def adapters(self) -> Iterator[tuple]:
         """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        for name, x in unwrapped(self.models.policy).named_parameters() if self.apart else ():
+        policy = unwrapped(self.models.policy)
+        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
+        for name, x in policy.named_parameters() if self.apart else ():
             key = name.replace(".default", "")
-            if ".lora_A." in name:
+            if ".lora_A.default." in name:
                 yield key, x, 1.0
-            elif ".lora_B." in name:
-                yield key, x, (self.config.lora_alpha or 2 * self.config.lora_rank) / self.config.lora_rank
+            elif ".lora_B.default." in name:
+                yield key, x, scaling[name.partition(".lora_B.")[0]]
 
     def send_adapters(self) -> None:
         """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
         from vllm.lora.request import LoRARequest
 
         with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False)
+            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
             self.request = LoRARequest("policy", 1, folder)
             self.llm.llm_engine.remove_lora(1)
             try:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from parts.adapters import adapter_settings, keep_as_reference
 from parts.bundle import EMBEDDED_REWARDS
 from parts.cache_probe import check_pads, share_prompts
 from parts.forward import check_logits
@@ -51,7 +52,9 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     reference = None
     if config.kl_coef:
         reference = policy
-        if not config.lora_rank:
+        if adapter_settings(config.model):
+            keep_as_reference(policy, config.model)
+        elif not config.lora_rank:
             reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic and critic.backbone)):
