@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
-from parts.adapters import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
-from parts.messages import UserError
 from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from parts.adapters import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
+from parts.messages import UserError
 
 TOKENS = torch.arange(3, 40)[None]
 TARGETS = {"q_proj", "v_proj", "up_proj"}
@@ -26,7 +27,7 @@ def logits(model):
         return model.eval()(input_ids=TOKENS).logits
 
 
-def make_adapter(folder, settings=None, base=None, std: float = 0.02, **saved):
+def make_adapter(folder, settings=None, base=None, std: float = 0.1, **saved):
     """Save an adapter of rank 4 that is trained by noise; the logits of base and adapter."""
     torch.manual_seed(1)
     usual = {"r": 4, "lora_alpha": 12, "target_modules": sorted(TARGETS), "task_type": "CAUSAL_LM"}
@@ -61,11 +62,11 @@ def files(tmp_path_factory):
 
 
 COMMON = ["--reward={0}/digits.py:digits", "--data={0}/train.jsonl", "--eval_data={0}/eval.jsonl"]
-OURS = ["--batch_size=8", "--max_new_tokens=8", "--save_every=1", "--eval_every=0", "--plot_every=0", "--lr=1e-2"]
+OURS = ["--batch_size=8", "--max_new_tokens=14", "--save_every=1", "--eval_every=0", "--plot_every=0", "--lr=1e-2"]
 PROGRAMS = {
     "ppo_train": ["--algorithm=grpo", "--kl_coef=0.1", "--group_size=4", *OURS],
     "grpo_train": [
-        *("--beta=0.1", "--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=8"),
+        *("--beta=0.1", "--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=14"),
         *("--learning_rate=1e-2", "--lr_scheduler_type=constant", "--save_steps=1", "--use_cpu"),
     ],
     "on_policy_distillation": [f"--teacher={TINY_LM}", *OURS],

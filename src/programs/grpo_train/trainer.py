@@ -270,7 +270,10 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         with engine_arguments(config, args):
             model = started_adapter(config, args, extra) if adapter_settings(config.model) else config.model
             exact = trained_tensors(model) if config.load_in_4bit else {}
+            loading = args.model_init_kwargs
+            args.model_init_kwargs = loading if isinstance(model, str) else None  # of a loaded one TRL warns
             trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
+            args.model_init_kwargs = loading
     except ConnectionError as error:
         what = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
