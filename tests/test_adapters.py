@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
 from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -288,3 +288,82 @@ def test_verl_and_vllm_evaluation_refuse_with_the_command(adapter, capsys, monke
         room.VllmModel.load(SimpleNamespace(), str(adapter))
     with pytest.raises(UserError, match="is an adapter itself"):
         base_of(str(adapter), str(adapter))
+
+
+@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"])
+def test_pages_refuse_an_adapter_with_the_command(adapter, page, monkeypatch):
+    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
+    with pytest.raises(SystemExit, match=f"expected a whole model; try `python scripts/merge_adapter.py {adapter} "):
+        if page == "basic_grpo_training":
+            monkeypatch.setattr(module, "MODEL", str(adapter))
+            module.main()
+        module.load_models(
+            SimpleNamespace(model=str(TINY_LM), teacher=str(adapter))
+            if page == "distillation"
+            else SimpleNamespace(model=str(adapter))
+        )
+
+
+def states(model):
+    """The last hidden states of a network, with or without its output layer."""
+    with torch.no_grad():
+        return model(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1]
+
+
+@pytest.mark.parametrize("flags", [{}, {"lora_rank": 2}], ids=["full", "lora"])
+def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter, tmp_path, flags):
+    config = ppo.Config(model=str(TINY_LM), critic_model=str(adapter), critic="separate", advantage="gae", **flags)
+    backbone = ppo.load_models(config, torch.device("cpu")).critic.backbone
+    expected = states(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
+    torch.testing.assert_close(states(backbone), expected, atol=1e-4, rtol=1e-4)
+    assert {name.split(".")[-3] for name, x in backbone.named_parameters() if x.requires_grad} == {"lora_A", "lora_B"}
+
+
+def test_an_adapter_is_its_own_teacher(adapter, files):
+    """Student and teacher from one adapter give the same distribution; the teacher is frozen."""
+    od = load_script("on_policy_distillation")
+    config = od.Config(model=str(adapter), teacher=[str(adapter)], lora_rank=4)
+    models = od.load_models(config, torch.device("cpu"))
+    [teacher] = models.teachers
+    torch.testing.assert_close(logits(teacher.model), logits(models.policy), atol=0, rtol=0)
+    expected = logits(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
+    torch.testing.assert_close(logits(teacher.model), expected, atol=1e-4, rtol=1e-4)
+    assert not any(x.requires_grad for x in teacher.model.parameters())
+
+
+@pytest.mark.long
+def test_a_warm_start_goes_on_from_an_adapter_and_hands_over_the_whole_model(adapter, tmp_path, capsys):
+    rows = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:6]]
+    lines = [json.dumps(row | {"completion": f"<answer>{row['answer']}</answer>"}) + "\n" for row in rows]
+    (tmp_path / "data.jsonl").write_text("".join(lines))
+    flags = [f"--model={adapter}", f"--data={tmp_path / 'data.jsonl'}", f"--eval_data={EVAL_DATA}", "--epochs=1"]
+    flags += [
+        "--eval_prompts=2",
+        "--eval_samples=2",
+        "--rounds=1",
+        "--min_rounds=1",
+        "--max_new_tokens=24",
+        "--lr=1e-9",
+    ]
+    load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'out'}"])
+    said = capsys.readouterr().err
+    policy = tmp_path / "out/rounds/round-001/policy"
+    assert policy.is_dir(), said
+    start, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, policy))
+    assert start.keys() == after.keys(), said
+    assert all((x - start[name]).abs().max() < 1e-5 for name, x in after.items())
+
+
+def test_preflight_samples_the_adapter(adapter, files, capsys):
+    flags = [f"--reward={files}/digits.py:digits", f"--data={files}/train.jsonl", "--max_new_tokens=14", "--json"]
+    flags += ["--samples_per_prompt=2", "--limit=4"]
+    reports = []
+    for model in (adapter, adapter.parent / "merged", TINY_LM):
+        load_script("reward_preflight").main([*flags, f"--model={model}"])
+        reports.append(json.loads(capsys.readouterr().out)["scores"])
+    assert reports[0] == reports[1] != reports[2]
+
+
+def test_a_tokenizer_flag_reads_an_adapters_base(adapter):
+    tokenizer = load_script("data_loader").open_tokenizer(str(adapter))
+    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(TINY_LM).get_vocab()

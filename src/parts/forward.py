@@ -110,7 +110,7 @@ def all_logits(model, hidden):
 
 
 def settle_logits(models: Models) -> None:
-    """Cut the rows beyond the tokenizer from the policy's vocabulary.
+    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
     """
@@ -133,7 +133,8 @@ def settle_logits(models: Models) -> None:
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
     known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
-    unwrapped(models.policy).known_tokens = known if known < got.shape[-1] else None
+    for network in filter(None, (models.policy, models.reference)):
+        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
 
 def line_states(model, layout: Layout):

@@ -78,9 +78,9 @@ class Workshop:
         ends, pad = end_and_pad_ids(self.config, policy, self.tokenizer)
         if self.models is None:
             self.models = Models(policy, None, None, self.tokenizer, ends, pad, self.device)
-            settle_logits(self.models)
             check_pads(self.config, self.models, policy, "model")
         self.models.policy, self.source = policy, (folder,)
+        settle_logits(self.models)
         return self.models
 
     def engine(self, number: int, temperature: float):
