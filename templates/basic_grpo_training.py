@@ -85,8 +85,12 @@ def main():
     import torch
     from peft import LoraConfig
     from transformers import AutoTokenizer, pipeline
+    from transformers.utils import find_adapter_config_file
     from trl import GRPOConfig, GRPOTrainer
 
+    if find_adapter_config_file(MODEL):  # a new adapter would take the place of this one
+        what = f"got LoRA adapter {MODEL!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {MODEL} --output merged`, then that")
     gpu, dataset = torch.cuda.is_available(), make_dataset()
     bf16 = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     config = GRPOConfig(

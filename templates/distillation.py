@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
+from transformers.utils import find_adapter_config_file
 
 
 @dataclass
@@ -97,21 +98,26 @@ def load_reward(spec):
 
 # Per-token tensors are [B, T] over prompt and response; x[b, t] is about token t; masks are 1 = keep.
 def reverse_kl(student, teacher):
-    """(KL(student || teacher), the student's entropy), both [N], of logits [N, V]; a teacher may have more padding."""
-    width = min(student.shape[-1], teacher.shape[-1])
-    p, q = (torch.log_softmax(x[:, :width], dim=-1) for x in (student, teacher))
+    """(KL(student || teacher), the student's entropy), both [N], of logits [N, V]."""
+    p, q = (torch.log_softmax(x, dim=-1) for x in (student, teacher))
     return (p.exp() * (p - q)).sum(-1), -(p.exp() * p).sum(-1)
 
 
 def load_models(config):
     """Student (`policy`), teacher and tokenizer, in eval mode for good: without dropout."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
+    for source in filter(find_adapter_config_file, (config.model, config.teacher)):
+        what = f"got LoRA adapter {source!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
     load = AutoModelForCausalLM.from_pretrained
     policy, teacher = (load(x, dtype=torch.float32).to(device).eval() for x in (config.model, config.teacher))
     tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
     if AutoTokenizer.from_pretrained(config.teacher).get_vocab() != tokenizer.get_vocab():
         sys.exit(f"error: got teacher {config.teacher!r} with another tokenizer; expected the student's")
     eos = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    known = 1 + max(*tokenizer.get_vocab().values(), *eos)  # rows beyond are padding: none is sampled or learnt about
+    for network in (policy, teacher):
+        network.get_output_embeddings().register_forward_hook(lambda _, __, logits: logits[..., :known])
     return SimpleNamespace(policy=policy, teacher=teacher, tokenizer=tokenizer, device=device, eos_ids=eos, pad_id=0)
 
 

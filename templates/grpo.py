@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import torch
 from torch.nn.functional import pad
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
+from transformers.utils import find_adapter_config_file
 
 
 @dataclass
@@ -119,6 +120,9 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
 def load_models(config):
     """Policy and tokenizer. In eval mode for good: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
+    if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
+        what = f"got LoRA adapter {config.model!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
     policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
     tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}  # chat models name several

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 import torch
 from torch.nn.functional import pad
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
+from transformers.utils import find_adapter_config_file
 
 
 @dataclass
@@ -149,6 +150,9 @@ def value_loss(values, old_values, returns, value_clip: float):
 def load_models(config):
     """Policy, critic, reference, tokenizer. In eval mode for good: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
+    if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
+        what = f"got LoRA adapter {config.model!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
     policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
     reference = copy.deepcopy(policy) if config.kl_coef else None
     m = SimpleNamespace(policy=policy, critic=copy.deepcopy(policy), reference=reference, device=device, pad_id=0)

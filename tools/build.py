@@ -68,6 +68,7 @@ FLOORS = (
     "play",
     "play_setup",
     "precision",
+    "adapters",
     "tokenizers",
     "models",
     "key_cache",

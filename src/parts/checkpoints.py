@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+from parts.adapters import merged, save_network
 from parts.generators import restore_rng, rng_state
 from parts.messages import UserError, say
 from parts.models import Models
@@ -22,7 +23,7 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
     if world()[0] == 0:
 
         def write(folder: Path) -> None:
-            models.policy.save_pretrained(folder / "policy")
+            save_network(models.policy, folder / "policy")
             save_tokenizer(models.tokenizer, folder / "policy")
             if models.critic:
                 trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
@@ -76,12 +77,12 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
         return
     policy = models.policy
     if config.lora_rank and config.merge_lora:
-        policy = policy.merge_and_unload()
+        policy = merged(policy)
     if not config.lora_rank:
         policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
-        policy.save_pretrained(folder)
+        save_network(policy, folder)
         save_tokenizer(models.tokenizer, folder)
 
     write_folder(target, write)

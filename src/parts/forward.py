@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 
 from parts.key_cache import give_room
 from parts.messages import UserError, need
@@ -75,7 +76,27 @@ def plain_states(model, input_ids, attention_mask):
 
 
 def lm_logits(model, hidden):
-    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    """Logits [..., V] of hidden states [..., H], without those of rows that are no tokens where `settle_logits` cut."""
+    return known_logits(model, all_logits(model, hidden))
+
+
+def known_logits(model, logits):
+    """Those [..., V] of logits [..., rows] that are of tokens, as `settle_logits` has found."""
+    known = getattr(unwrapped(model), "known_tokens", None)
+    return logits if known is None else logits[..., :known]
+
+
+def lost_mass(model, logits):
+    """Probability [...] of the rows that are no tokens, of logits [..., rows]; NaN where all are.
+
+    Nothing is sampled from these rows or learnt about them here, but other samplers may draw them.
+    """
+    known = getattr(unwrapped(model), "known_tokens", None)
+    return logits[..., 0] * math.nan if known is None else logits.softmax(-1)[..., known:].sum(-1)
+
+
+def all_logits(model, hidden):
+    """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
     import torch
 
     model = unwrapped(model)
@@ -88,8 +109,11 @@ def lm_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def check_logits(models: Models) -> None:
-    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+def settle_logits(models: Models) -> None:
+    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
+
+    Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
+    """
     import torch
 
     ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
@@ -97,7 +121,7 @@ def check_logits(models: Models) -> None:
     try:
         with torch.no_grad():
             expected = models.policy(input_ids=ids).logits.float()
-            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+            got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
@@ -106,8 +130,11 @@ def check_logits(models: Models) -> None:
     need(
         torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
+    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    for network in filter(None, (models.policy, models.reference)):
+        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
 
 def line_states(model, layout: Layout):

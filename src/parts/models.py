@@ -5,6 +5,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from parts.adapters import base_of, load_pretrained
 from parts.messages import UserError, need
 from parts.precision import compute_dtype
 from parts.settings import BaseConfig
@@ -91,6 +92,8 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
+    if isinstance(error, UserError):
+        return error
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -102,8 +105,9 @@ def shaped_network(config: BaseConfig, source: str):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
+        shape = AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
@@ -119,7 +123,7 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
-        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+        model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
     disable_dropout(model)
@@ -130,7 +134,9 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
             if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
                 p.data = p.data.to(compute_dtype(config, device))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+    if frozen or not hasattr(model, "peft_config"):  # else peft has chosen what is trained
+        model.requires_grad_(not frozen and not config.lora_rank)
+    return model.eval()
 
 
 def without_adapters(model) -> list[str]:
@@ -139,12 +145,12 @@ def without_adapters(model) -> list[str]:
     return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
 
 
-def add_lora(model, config: BaseConfig, folder: Path | None = None):
-    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
-    from peft import LoraConfig, PeftModel, get_peft_model
+def add_lora(model, config: BaseConfig):
+    """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
+    from peft import LoraConfig, get_peft_model
 
-    if folder:
-        return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
+    if hasattr(model, "peft_config"):
+        return model
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
@@ -159,9 +165,8 @@ def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
     from transformers import AutoModelForCausalLM
 
-    source = str(saved if saved and not config.lora_rank else config.model)
-    policy = load_network(AutoModelForCausalLM, source, config, device)
-    return add_lora(policy, config, saved) if config.lora_rank else policy
+    policy = load_network(AutoModelForCausalLM, str(saved or config.model), config, device)
+    return add_lora(policy, config) if config.lora_rank else policy
 
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:

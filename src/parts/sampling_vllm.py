@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+from parts.adapters import adapter_settings, base_of, merge_command
 from parts.generators import untouched_generators
 from parts.messages import UserError, need
 from parts.models import Models, unwrapped
@@ -28,6 +29,26 @@ OURS = {  # arguments of the engine that follow from the run's settings
 }
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
 PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
+
+
+def check_copies(source: str, policy) -> None:
+    """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
+    from transformers import AutoConfig
+
+    settings = adapter_settings(source)
+    if not settings:
+        return
+    base = AutoConfig.from_pretrained(base_of(source)).get_text_config()
+    more = [
+        name for name in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias") if settings.get(name)
+    ]
+    if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
+        more.append("rows of added tokens")
+    need(
+        not more,
+        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
+        f"alone; try hf, or {merge_command(source)}",
+    )
 
 
 class VllmEngine:
@@ -58,12 +79,17 @@ class VllmEngine:
             need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
             rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
             settings = {"max_lora_rank": rank} | settings
+        check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
-                self.llm = self.vllm.LLM(model=config.model, **settings)
+                self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        known = unwrapped(models.policy).known_tokens
+        for layer in self.network().get_model().modules() if known else ():
+            if type(layer).__name__ == "LogitsProcessor":
+                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -86,19 +112,21 @@ class VllmEngine:
 
     def adapters(self) -> Iterator[tuple]:
         """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        for name, x in unwrapped(self.models.policy).named_parameters() if self.apart else ():
+        policy = unwrapped(self.models.policy)
+        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
+        for name, x in policy.named_parameters() if self.apart else ():
             key = name.replace(".default", "")
-            if ".lora_A." in name:
+            if ".lora_A.default." in name:
                 yield key, x, 1.0
-            elif ".lora_B." in name:
-                yield key, x, (self.config.lora_alpha or 2 * self.config.lora_rank) / self.config.lora_rank
+            elif ".lora_B.default." in name:
+                yield key, x, scaling[name.partition(".lora_B.")[0]]
 
     def send_adapters(self) -> None:
         """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
         from vllm.lora.request import LoRARequest
 
         with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False)
+            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
             self.request = LoRARequest("policy", 1, folder)
             self.llm.llm_engine.remove_lora(1)
             try:

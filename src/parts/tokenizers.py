@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from parts.adapters import tokenizer_of
 from parts.chat import give_template
 from parts.messages import UserError, need
 from parts.rows import is_hub_id
@@ -24,7 +25,7 @@ def open_tokenizer(config: BaseConfig, **options):
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)

@@ -24,9 +24,9 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 import argparse
 import json
 import sys
-import warnings
 from pathlib import Path
 
+from parts.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
 from parts.messages import UserError, need, say, tell
 from parts.output_folder import write_folder
 from parts.settings import parse_flags
@@ -36,20 +36,16 @@ TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")
 TOLERANCE = 1e-3  # of the largest logit, between base + adapter and the merged weights
 
 
-def adapter_settings(folder: Path) -> dict:
-    """adapter_config.json of an adapter that can be merged."""
-    got, path = f"got the adapter {str(folder)!r}", folder / "adapter_config.json"
-    if (folder / "config.json").is_file() and not path.is_file():
+def base_name(folder: str, base: str | None) -> str:
+    """The base of an adapter that can be merged."""
+    settings, got = adapter_settings(folder), f"got the adapter {folder!r}"
+    if not settings and (Path(folder) / "config.json").is_file():
         raise UserError(f"{got}, a plain model; expected an adapter; there is nothing to merge: use it as it is")
-    need(path.is_file(), f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    task, kind = settings.get("task_type"), settings.get("peft_type")
-    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA")
-    return settings
+    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
+    return base or settings.get("base_model_name_or_path") or ""
 
 
-def load_base(name: str, folder: Path):
+def load_base(name: str, folder: str):
     """The base in fp32, without the quantisation that it may have been trained with."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -65,20 +61,6 @@ def load_base(name: str, folder: Path):
     return base, getattr(config, "dtype", None) or torch.float32
 
 
-def with_adapter(base, folder: Path):
-    """The base with the adapter on top; UserError where they do not fit."""
-    from peft import PeftModel
-
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*missing adapter keys.*")
-            return PeftModel.from_pretrained(base, str(folder)).eval()
-    except (RuntimeError, ValueError, UserWarning) as error:
-        first = str(error).strip().splitlines()[-1].strip()
-        got = f"got the adapter {str(folder)!r}, which does not fit its base"
-        raise UserError(f"{got}: {first}; expected the model that it was trained on; try --base") from None
-
-
 def log_probs(model, batches: list):
     """Log-probs of every next token of the texts, as fp32, [tokens, vocabulary]."""
     import torch
@@ -90,18 +72,6 @@ def log_probs(model, batches: list):
 def small_tensors(model) -> dict:
     """Copies of biases and norms, which an adapter may bring along as a whole."""
     return {name: x.detach().clone() for name, x in model.named_parameters() if x.dim() < 2}
-
-
-def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
-    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
-    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
-    if any(tuned) and first.weight is last.weight:
-        last.weight = torch.nn.Parameter(last.weight.detach().clone())
 
 
 def merged_by_layers(model) -> float:
@@ -132,13 +102,12 @@ def merged_folder(args) -> dict:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder, output = Path(args.adapter), Path(args.output)
-    settings = adapter_settings(folder)
+    folder, output = args.adapter, Path(args.output)
+    name = base_name(folder, args.base)
     need(not output.exists(), f"got --output {output}, which exists; expected a new folder")
-    name = args.base or settings.get("base_model_name_or_path") or ""
     base, own = load_base(name, folder)
     dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own
-    words = str(folder) if (folder / "tokenizer_config.json").is_file() else name
+    words = tokenizer_of(folder, name)
     tokenizer = AutoTokenizer.from_pretrained(words)
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
     before = small_tensors(base)
@@ -147,8 +116,7 @@ def merged_folder(args) -> dict:
     untie(model)
     changed = merged_by_layers(model)
     merged = model.unload()
-    if merged.get_input_embeddings().weight is not merged.get_output_embeddings().weight:
-        merged.config.tie_word_embeddings = False  # or other programs would not read the output layer's
+    note_untied(merged)
     difference = (log_probs(merged, batches) - expected).abs().max().item()
     limit = TOLERANCE * expected.abs().max().item()
     need(difference <= limit, f"got log-probs that differ by {difference:.3g} after the merge; expected {limit:.3g}")

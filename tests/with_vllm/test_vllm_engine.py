@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 import vllm
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_helpers import prompts_of
 
+from parts.bundle import EMBEDDED_MODEL
 from parts.messages import UserError
 from parts.sampling import HFEngine
 from parts.sampling_vllm import OURS, VllmEngine
@@ -17,6 +20,7 @@ from parts.vllm_options import VLLM_ABOVE, VLLM_OLDEST, vllm_options
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
+PADDED = [[5, 40, 41], [60, 61]] * 4
 SETTINGS = {"rollout_engine": "vllm", "precision": "fp32", "max_prompt_tokens": 40, "max_new_tokens": 24}
 
 
@@ -303,6 +307,34 @@ def test_checksums_see_a_bit_and_no_order():
     assert not same_checksums(checksums(other, torch.bfloat16), same, x.numel())
     x[0, 0] = float("nan")
     assert not same_checksums(checksums(x, torch.float32), checksums(x, torch.float32), x.numel())
+
+
+def test_rows_beyond_the_tokenizer_are_not_sampled(tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32)
+    model.resize_token_embeddings(320)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[262:] = torch.randn(58, 128, generator=torch.Generator().manual_seed(0))
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(EMBEDDED_MODEL).save_pretrained(tmp_path)
+    config, models = loaded(model=str(tmp_path))
+    outputs = VllmEngine(config, models).generate(PADDED, np.random.default_rng(0).random((8, 24)))
+    assert max(token for ids, _ in outputs for token in ids) < 262
+    assert logprob_gap(config, models, PADDED, outputs) < 1e-4
+
+
+@pytest.mark.parametrize("how", [[], ["enable_lora=true"]], ids=["merged", "apart"])
+def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path, how):
+    base = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32)
+    adapter = get_peft_model(base, LoraConfig(r=4, lora_alpha=12, use_rslora=True, target_modules=["q_proj", "v_proj"]))
+    adapter.save_pretrained(tmp_path)
+    config, models = loaded(model=str(tmp_path), lora_rank=4, kl_coef=0.1, vllm_args=how)
+    engine = VllmEngine(config, models)
+    with torch.no_grad():
+        for p in models.policy.parameters():
+            p += 0.1 * torch.randn_like(p) * p.requires_grad
+    engine.sync()
+    outputs = engine.generate(PADDED, np.random.default_rng(0).random((8, 24)))
+    assert logprob_gap(config, models, PADDED, outputs) < 1e-4
 
 
 # ------------------------------------------------------------------------------------------------ options

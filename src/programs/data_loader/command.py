@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from parts.adapters import tokenizer_of
 from parts.messages import UserError, need, say, tell
 from parts.rows import is_hub_id
 from parts.settings import parse_flags
@@ -139,7 +140,7 @@ def open_tokenizer(name: str):
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(tokenizer_of(name))
     except (OSError, ValueError) as error:
         raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
 

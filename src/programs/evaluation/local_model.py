@@ -3,11 +3,11 @@
 import functools
 import inspect
 import itertools
-import json
 import math
 import time
 from pathlib import Path
 
+from parts.adapters import load_pretrained, merged, tokenizer_of
 from parts.batches import left_pad
 from parts.cache_probe import Decoding, decoding_gap, holds, measured_decoding, select_rows, turns_gap
 from parts.chat import give_template
@@ -96,19 +96,11 @@ class LocalModel:
         logging.disable_progress_bar()
         found = Path(source).is_dir() or is_hub_id(source)
         need(found, f"got model {source!r}, which is not a folder; {LOADABLE}")
-        dtype = compute_dtype(self.config, self.device)
-        adapter = Path(source) / "adapter_config.json"
-        base = source
+        dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
-            if adapter.is_file():
-                base = self.config.base_model or json.loads(adapter.read_text())["base_model_name_or_path"]
-            model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **attention_choice(self.config))
-            if adapter.is_file():
-                from peft import PeftModel
-
-                model = PeftModel.from_pretrained(model, source).merge_and_unload()
-            own = any((Path(source) / n).is_file() for n in ("tokenizer.json", "tokenizer_config.json"))
-            tokenizer = AutoTokenizer.from_pretrained(source if own or base == source else base)
+            options = {"dtype": dtype, **attention_choice(self.config)}
+            model = merged(load_pretrained(AutoModelForCausalLM, source, base, **options))
+            tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(source, base))
             give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error

@@ -2,10 +2,10 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from parts.adapters import refuse_adapter
 from parts.chat import give_template, template_settings
-from parts.messages import UserError, need
+from parts.messages import UserError
 from parts.precision import compute_dtype
 from parts.text_servers import server_text
 from parts.vllm_options import import_vllm, vllm_options
@@ -36,8 +36,7 @@ class VllmModel(LocalModel):
         vllm = import_vllm("--engine vllm", "--engine hf")
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-        adapter = (Path(source) / "adapter_config.json").is_file()
-        need(not adapter, f"got adapters {source!r} with vllm; expected merged weights; try --engine hf")
+        refuse_adapter(source, "--model", "with --engine vllm")
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
         settings["max_model_len"] = self.config.max_length or None

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+from parts.adapters import base_of, load_pretrained, merged, tokenizer_of
 from parts.messages import need, say
 from parts.output_folder import check_folder, follow_umask, write_folder
 from parts.processes import world
@@ -39,7 +40,7 @@ def save_plain_tokenizer(config: Config, folder: Path) -> None:
     """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
     from transformers import AutoTokenizer
 
-    AutoTokenizer.from_pretrained(config.model).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
 
 
 def tidy_checkpoint(config: Config, folder: Path) -> None:
@@ -64,7 +65,7 @@ def export_final(config: Config, trainer) -> None:
     def write(folder: Path) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        dtype = getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or trainer.model.dtype
+        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
         save_plain_tokenizer(config, folder)
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
@@ -72,10 +73,7 @@ def export_final(config: Config, trainer) -> None:
             for file in raw.glob("adapter_*"):
                 shutil.copy(file, adapter)
         if config.merge_lora:
-            from peft import PeftModel
-
-            base = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
-            PeftModel.from_pretrained(base, str(raw)).merge_and_unload().save_pretrained(folder)
+            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
         elif not config.lora_rank:
             AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
 
@@ -88,8 +86,7 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    final = Path(config.output_dir) / "final"
-    model = AutoModelForCausalLM.from_pretrained(final)  # an adapter loads onto the base model that it names
+    model = load_pretrained(AutoModelForCausalLM, str(Path(config.output_dir) / "final"))
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
         model = model.to("cuda")

@@ -4,6 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
+from parts.adapters import base_of
 from parts.models import unwrapped
 from parts.processes import gather_rows
 from parts.sync_check import SyncCheck
@@ -33,7 +34,7 @@ def sampler_dtype(config: Config, args) -> str:
     if kind == "auto":  # that of the saved weights, where vLLM's own auto takes bfloat16 for float32
         from transformers import AutoConfig
 
-        kind = AutoConfig.from_pretrained(config.model).dtype or "float32"
+        kind = AutoConfig.from_pretrained(base_of(config.model)).dtype or "float32"
     return str(kind).removeprefix("torch.")
 
 

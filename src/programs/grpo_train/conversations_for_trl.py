@@ -8,6 +8,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 
+from parts.adapters import base_of
 from parts.conversations import Conversation
 from parts.environments import Environments, load_environments, load_tools
 from parts.messages import need
@@ -57,10 +58,11 @@ def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
     from transformers import AutoConfig, GenerationConfig
 
+    model = base_of(config.model)
     try:
-        found = GenerationConfig.from_pretrained(config.model).eos_token_id
+        found = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:  # no such file
-        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(config.model)).eos_token_id
+        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model)).eos_token_id
     return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
 
 

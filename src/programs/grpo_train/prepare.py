@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from parts.adapters import settle_model
 from parts.messages import say
 from parts.models import shaped_network
 from parts.play_setup import PlaySetup
@@ -71,6 +72,7 @@ def prepare_run(config: Config) -> Prepared:
     import numpy as np
     import torch
 
+    settle_model(config)
     check_settings(config)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)

@@ -23,8 +23,6 @@ from programs.grpo_train.trl_arguments import trl_config
 
 def train(config: Config) -> int:
     """Train as configured and return the exit code."""
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
     if config.profile:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)

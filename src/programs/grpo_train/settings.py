@@ -138,7 +138,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)

@@ -5,6 +5,7 @@ import math
 import time
 from pathlib import Path
 
+from parts.adapters import adapter_settings, base_of, with_adapter
 from parts.memory_used import forget_peak, memory_metrics
 from parts.messages import DivergedError, RewardError, UserError, need, say
 from parts.models import keep_differentiable, nf4_config
@@ -211,7 +212,7 @@ def make_callback(run: GrpoRun):
 def adapters_and_rounding(config: Config, args) -> dict:
     """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
     extra = {}
-    if config.lora_rank:
+    if config.lora_rank and not adapter_settings(config.model):
         from peft import LoraConfig
 
         alpha = config.lora_alpha or 2 * config.lora_rank
@@ -223,6 +224,24 @@ def adapters_and_rounding(config: Config, args) -> dict:
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
     return extra
+
+
+def started_adapter(config: Config, args, extra: dict):
+    """The network of an adapter's folder: TRL goes on training that adapter, and keeps a copy as reference."""
+    from trl.trainer.utils import create_model_from_path
+
+    options = dict(args.model_init_kwargs)
+    if "quantization_config" in extra:
+        options["quantization_config"] = extra.pop("quantization_config")
+    if world()[1] > 1:
+        options["device_map"] = None
+    base = create_model_from_path(base_of(config.model), **options)
+    return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout)
+
+
+def trained_tensors(model) -> dict:
+    """The tensors of a network that are trained; of a model that is not loaded yet, none."""
+    return {} if isinstance(model, str) else {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
 def check_length(config: Config, model, rows: list[dict]) -> None:
@@ -249,7 +268,12 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         with engine_arguments(config, args):
-            trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+            model = started_adapter(config, args, extra) if adapter_settings(config.model) else config.model
+            exact = trained_tensors(model) if config.load_in_4bit else {}
+            loading = args.model_init_kwargs
+            args.model_init_kwargs = loading if isinstance(model, str) else None  # of a loaded one TRL warns
+            trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
+            args.model_init_kwargs = loading
     except ConnectionError as error:
         what = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
@@ -259,8 +283,9 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
-    for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
-        p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
+    for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():
+        # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
+        trainer.model.get_parameter(name).data = exact.get(name, x).to(x.device).float()
     trainer.remove_callback(PrinterCallback)
     run.scorer.tokenizer, run.scorer.eos_ids = trainer.processing_class, trainer.eos_token_ids
     run.trainer, handler = trainer, trainer.callback_handler

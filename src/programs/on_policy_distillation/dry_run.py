@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 
+from parts.adapters import settle_model
 from parts.chat import strings_past_template
 from parts.memory import in_gib
 from parts.messages import tell
@@ -23,6 +24,7 @@ def print_distillation_plan(config: Config) -> None:
     """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
 
+    settle_model(config)
     size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
     check_config(config, size)
     settle_precision(config, torch.device(device_name(config)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_REWARDS
 from parts.cache_probe import check_pads, share_prompts
-from parts.forward import check_logits
+from parts.forward import settle_logits
 from parts.messages import need
 from parts.models import end_and_pad_ids, load_policy
 from parts.reward_calls import call_limits
@@ -38,7 +38,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
         policy.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
     models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
-    check_logits(models)
+    settle_logits(models)
     check_pads(config, models, policy, "model")
     share_prompts(config, models, [policy])
     for spec in teacher_specs(config).values():

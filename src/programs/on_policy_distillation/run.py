@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from parts.adapters import settle_model
 from parts.checkpoints import export, find_checkpoint, restore, save_checkpoint
 from parts.exit_codes import exit_code, quiet_environment
 from parts.messages import RewardError
@@ -36,8 +37,7 @@ def train(config: Config) -> int:
     import torch
 
     started = time.perf_counter()
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    settle_model(config)
     device = start_processes(config)
     check_config(config, world()[1])
     settle_precision(config, device)

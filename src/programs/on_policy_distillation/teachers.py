@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.cache_probe import check_pads, share_prompts
-from parts.forward import check_logits, lm_logits, predicting_states
+from parts.forward import lm_logits, predicting_states, settle_logits
 from parts.messages import UserError, need, say
 from parts.models import Models, load_network, unwrapped
 from parts.precision import autocast
@@ -124,7 +124,7 @@ class LocalTeacher:
         self.config = dataclasses.replace(config, model=source, lora_rank=0, **own)
         self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
         with autocast(self.config, models.device):
-            check_logits(dataclasses.replace(models, policy=self.model))
+            settle_logits(dataclasses.replace(models, policy=self.model))
             check_pads(self.config, models, self.model, "teacher")
         share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))

@@ -4,7 +4,7 @@ import math
 
 from parts.aggregation import token_weights
 from parts.batches import micro_batches, trimmed
-from parts.forward import lm_logits, predicting_states
+from parts.forward import all_logits, known_logits, lost_mass, predicting_states
 from parts.gradient_sums import summing_gradients
 from parts.kl import kl_estimate
 from parts.losses import policy_loss
@@ -49,6 +49,7 @@ MEANS = (
     "policy/overlap",
     "policy/clip_frac",
     "kl/approx",
+    "policy/lost_mass",
 )
 
 
@@ -104,11 +105,13 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
 
     Returns:
-        (weighted loss, figures [n, 6] of MEANS after the loss, largest ratio).
+        (weighted loss, figures [n, 7] of MEANS after the loss, largest ratio).
     """
     import torch
 
-    logits = widened(lm_logits(policy, hidden)) / config.temperature  # [n, V]
+    logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
+    lost = lost_mass(policy, logits.detach())
+    logits = known_logits(policy, logits)  # [n, V]
     shared = logits if dist is None else logits[:, : dist.shape[1]]
     student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
     by_nll = known["offpolicy"] * (config.offpolicy_loss == "nll")
@@ -138,7 +141,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         gradients.append(scale)
     torch.autograd.backward(heads, gradients)
     seen = teacher_view(config, student, known, dist)
-    return loss, torch.cat([seen, torch.stack([clipped, kl], -1)], -1), ratio.max()
+    return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
 
 
 def divergence_head(config: Config, logits, student, known: dict, dist):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 
+from parts.adapters import settle_model
 from parts.chat import strings_past_template
 from parts.losses import check_loss
 from parts.memory import in_gib
@@ -26,6 +27,7 @@ def dry_run(config: Config) -> None:
     import torch
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    settle_model(config)
     check_config(config, size)
     check_loss(config)
     check_environment(config)

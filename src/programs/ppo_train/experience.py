@@ -1,7 +1,6 @@
 """From samples to a training batch: old and reference log-probs, values, advantages."""
 
-import contextlib
-
+from parts.adapters import as_reference
 from parts.advantages import ADVANTAGES, gae
 from parts.batches import collate, micro_batches, own_rows, trimmed
 from parts.forward import predicting_states, token_logprobs, token_values
@@ -66,7 +65,7 @@ def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
             hidden = predicting_states(critic.backbone, piece) if critic.backbone else hidden
             made["values"] = token_values(critic, hidden) * piece["response_mask"]
         if models.reference:
-            with models.policy.disable_adapter() if config.lora_rank else contextlib.nullcontext():
+            with as_reference(models.policy):
                 hidden = predicting_states(models.reference, piece)
                 made["ref_logprobs"] = token_logprobs(config, models.reference, hidden, piece)[0]
     return made

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from parts.adapters import adapter_settings, keep_as_reference
 from parts.bundle import EMBEDDED_REWARDS
 from parts.cache_probe import check_pads, share_prompts
-from parts.forward import check_logits
+from parts.forward import settle_logits
 from parts.messages import need
 from parts.models import Models, add_lora, end_and_pad_ids, load_network, load_policy, unwrapped
 from parts.reward_calls import call_limits
@@ -51,14 +52,16 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     reference = None
     if config.kl_coef:
         reference = policy
-        if not config.lora_rank:
+        if adapter_settings(config.model):
+            keep_as_reference(policy, config.model)
+        elif not config.lora_rank:
             reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic and critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
-    check_logits(models)
+    settle_logits(models)
     check_pads(config, models, policy, "model")
     if critic and critic.backbone:
         check_pads(config, models, critic.backbone, "critic_model")

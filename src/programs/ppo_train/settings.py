@@ -199,7 +199,7 @@ class Config(BaseConfig):
     )
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")

@@ -12,6 +12,7 @@ import tempfile
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
+from parts.adapters import tokenizer_of
 from parts.chat import give_template, template_settings
 from parts.conversations import Conversation, PlayLimits
 from parts.environments import Environments
@@ -135,7 +136,7 @@ def template_form(config, environments: Environments) -> str:
     if not importlib.util.find_spec("jinja2"):  # comes with torch, but not with transformers
         raise Refused("got --tokenizer without jinja2; expected it for chat templates; try `pip install jinja2`")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.tokenizer)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.tokenizer))
     except (OSError, ValueError) as error:
         raise Refused(f"got tokenizer {config.tokenizer!r}, which does not load: {error}; try a folder") from error
     give_template(tokenizer, config.chat_template)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parts.cache_probe import check_pads
 from parts.exit_codes import quiet_environment
-from parts.forward import check_logits
+from parts.forward import settle_logits
 from parts.messages import say, tell
 from parts.models import Models, check_context, end_and_pad_ids, load_network
 from parts.pass_rates import describe_pass_rates
@@ -58,7 +58,7 @@ def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) 
     policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     ends, pad = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, None, None, tokenizer, ends, pad, device)
-    check_logits(models)
+    settle_logits(models)
     check_pads(config, models, policy, "model")
     check_context(config, models, rows)
     asked = [row for row in rows for _ in range(count)]

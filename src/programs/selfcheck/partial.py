@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+from parts.adapters import load_pretrained, merged, tokenizer_of
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL, EMBEDDED_REWARDS
 from parts.messages import need
 from programs.selfcheck.loading import nearest_kind
@@ -126,9 +127,10 @@ def plain_models(config):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     def network(name: str):
-        return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).to(device).eval()
+        return merged(load_pretrained(AutoModelForCausalLM, name, dtype=torch.float32)).to(device).eval()
 
-    device, tokenizer = "cuda" if torch.cuda.is_available() else "cpu", AutoTokenizer.from_pretrained(config.model)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model))
     policy = network(config.model)
     ends = policy.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [tokenizer.eos_token_id if ends is None else ends]

@@ -2,6 +2,7 @@
 
 import re
 
+from parts.adapters import refuse_adapter
 from parts.messages import need, say
 from parts.own_functions import own_function
 from parts.pass_band import check_band
@@ -23,6 +24,8 @@ def check_own(config: Config) -> None:
 def check_expressible(config: Config) -> None:
     """Raise UserError for settings that verl cannot express."""
     check_own(config)
+    for name in ("model", "critic_model"):
+        refuse_adapter(getattr(config, name), f"--{name}", "whose reference would be the bare base in verl")
     check_config(config)
     relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
     for name, (allowed, why) in FIXED.items():

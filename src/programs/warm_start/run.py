@@ -4,8 +4,8 @@ import json
 import random
 import shutil
 import sys
-from pathlib import Path
 
+from parts.adapters import settle_model
 from parts.exit_codes import exit_code, quiet_environment
 from parts.messages import need, say, tell
 from parts.models import check_context
@@ -176,8 +176,7 @@ def run(argv: list[str]) -> int:
     config = parse_config(argv)
     check_warm_start(config)
     quiet_environment()
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    settle_model(config)
     if config.dry_run:
         tokenizer, _, rows, held_out = load_prompts_and_reward(config)
         return print_warm_start_plan(config, tokenizer, rows, held_out)

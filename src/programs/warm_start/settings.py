@@ -113,7 +113,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parts.cache_probe import check_pads
 from parts.chat import as_turns, template_settings
-from parts.forward import check_logits
+from parts.forward import settle_logits
 from parts.messages import UserError, need
 from parts.models import Models, end_and_pad_ids, load_policy
 from parts.processes import StopRequest
@@ -78,9 +78,9 @@ class Workshop:
         ends, pad = end_and_pad_ids(self.config, policy, self.tokenizer)
         if self.models is None:
             self.models = Models(policy, None, None, self.tokenizer, ends, pad, self.device)
-            check_logits(self.models)
             check_pads(self.config, self.models, policy, "model")
         self.models.policy, self.source = policy, (folder,)
+        settle_logits(self.models)
         return self.models
 
     def engine(self, number: int, temperature: float):
@@ -116,7 +116,7 @@ class Teacher:
         policy = load_policy(self.config, shop.device, None)
         ends, pad = end_and_pad_ids(self.config, policy, tokenizer)
         self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
-        check_logits(self.models)
+        settle_logits(self.models)
         check_pads(self.config, self.models, policy, "teacher")
         self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
 

@@ -1,0 +1,369 @@
+"""Adapters as --model: they are trained on, each program reads them, and what is no plain LoRA adapter is refused."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
+from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from parts.adapters import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
+from parts.messages import UserError
+
+TOKENS = torch.arange(3, 40)[None]
+TARGETS = {"q_proj", "v_proj", "up_proj"}
+
+
+def tiny():
+    return AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=TOKENS).logits
+
+
+def make_adapter(folder, settings=None, base=None, std: float = 0.1, **saved):
+    """Save an adapter of rank 4 that is trained by noise; the logits of base and adapter."""
+    torch.manual_seed(1)
+    usual = {"r": 4, "lora_alpha": 12, "target_modules": sorted(TARGETS), "task_type": "CAUSAL_LM"}
+    model = get_peft_model(base or tiny(), LoraConfig(**usual | (settings or {}))).eval()
+    with torch.no_grad():
+        for x in model.parameters():
+            x.add_(std * torch.randn_like(x) * x.requires_grad)
+    model.save_pretrained(folder, **saved)
+    return logits(model)
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """An adapter without a tokenizer, and the same model merged by peft."""
+    folder = tmp_path_factory.mktemp("lora")
+    make_adapter(folder / "adapter", {"lora_dropout": 0.3})
+    PeftModel.from_pretrained(tiny(), folder / "adapter").merge_and_unload().save_pretrained(folder / "merged")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "merged")
+    return folder / "adapter"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    for name, source, count in (("train", TRAIN_DATA, 8), ("eval", EVAL_DATA, 6)):
+        (folder / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
+    (folder / "digits.py").write_text(
+        "def digits(prompts, completions, **columns):\n"
+        "    return [sum(map(str.isdigit, c if isinstance(c, str) else c[0]['content'])) for c in completions]\n"
+    )
+    return folder
+
+
+COMMON = ["--reward={0}/digits.py:digits", "--data={0}/train.jsonl", "--eval_data={0}/eval.jsonl"]
+OURS = ["--batch_size=8", "--max_new_tokens=14", "--save_every=1", "--eval_every=0", "--plot_every=0", "--lr=1e-2"]
+PROGRAMS = {
+    "ppo_train": ["--algorithm=grpo", "--kl_coef=0.1", "--group_size=4", *OURS],
+    "grpo_train": [
+        *("--beta=0.1", "--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=14"),
+        *("--learning_rate=1e-2", "--lr_scheduler_type=constant", "--save_steps=1", "--use_cpu"),
+    ],
+    "on_policy_distillation": [f"--teacher={TINY_LM}", *OURS],
+}
+
+
+@pytest.fixture
+def run(no_curves, capsys, files):
+    """Run a program in this process; return its output on stderr, and what it says if it fails."""
+
+    def call(program: str, *flags, code: int = 0):
+        flags = [*(flag.format(files) for flag in COMMON), *PROGRAMS[program], *map(str, flags)]
+        try:
+            found = load_script(program).main(flags)
+        except SystemExit as stop:
+            found = stop.code
+        error = capsys.readouterr().err
+        assert found == code, error
+        return error
+
+    return call
+
+
+def lines(folder, name: str = "metrics.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def held_out(folder) -> list:
+    """The completions of a run before its first step."""
+    return [s["completion"] for s in lines(folder, "samples.jsonl") if s["step"] == 0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_run_goes_on_from_an_adapter(run, adapter, tmp_path, program):
+    """It starts as the merged model does, trains the same adapter, resumes bit for bit, and its final/ loads."""
+    run(program, f"--model={adapter}", "--steps=2", f"--output_dir={tmp_path}/plain")
+    run(program, f"--model={adapter.parent / 'merged'}", "--steps=1", f"--output_dir={tmp_path}/whole")
+    run(program, "--steps=1", f"--output_dir={tmp_path}/base")
+    assert held_out(tmp_path / "plain") == held_out(tmp_path / "whole") != held_out(tmp_path / "base")
+    if program != "on_policy_distillation":
+        kl = [line["kl/ref"] for line in lines(tmp_path / "plain") if "kl/ref" in line]
+        assert kl[0] == 0 < kl[1]
+    run(program, f"--model={adapter}", "--lora_rank=4", "--steps=1", f"--output_dir={tmp_path}/parts")
+    run(program, f"--model={adapter}", "--steps=2", "--resume", f"--output_dir={tmp_path}/parts")
+    start = load_file(adapter / "adapter_model.safetensors")
+    plain, parts = (load_file(tmp_path / name / "final/adapter_model.safetensors") for name in ("plain", "parts"))
+    assert plain.keys() == parts.keys() == start.keys()
+    assert all(torch.equal(x, parts[name]) for name, x in plain.items())
+    assert all(0 < (x - start[name]).abs().max() < 0.1 for name, x in plain.items())
+    final = tmp_path / "plain/final"
+    assert not [path for path in final.iterdir() if path.is_dir()]  # no copy of the reference
+    settings = json.loads((final / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], {*settings["target_modules"]}) == (4, 12, TARGETS)
+    by_peft = logits(PeftModel.from_pretrained(tiny(), final))
+    by_transformers = logits(AutoModelForCausalLM.from_pretrained(final, dtype=torch.float32))
+    by_evaluation = merged(load_pretrained(AutoModelForCausalLM, str(final), dtype=torch.float32))
+    torch.testing.assert_close(by_transformers, by_peft, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits(by_evaluation), by_peft, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("flag", ["--lora_rank=8", "--lora_alpha=8"])
+def test_another_rank_or_alpha_is_refused(run, adapter, tmp_path, program, flag):
+    said = run(program, f"--model={adapter}", flag, "--dry_run", f"--output_dir={tmp_path}/x", code=2)
+    given, right = flag.replace("=", " "), {"--lora_rank=8": "--lora_rank 4", "--lora_alpha=8": "--lora_alpha 12"}[flag]
+    assert f"got {given}" in said and f"try {right}" in said and f"merge_adapter.py {adapter}" in said
+    run(program, f"--model={adapter}", right.replace(" ", "="), "--dry_run", f"--output_dir={tmp_path}/x")
+
+
+def network(policy, source):
+    """A policy that has moved from the adapter that it started with, which it keeps as reference."""
+    keep_as_reference(policy, source)
+    with torch.no_grad():
+        for x in policy.parameters():
+            x.add_(0.05 * torch.randn_like(x) * x.requires_grad)
+
+
+KINDS = {
+    "plain": {},
+    "rslora": {"use_rslora": True},
+    "dora": {"use_dora": True},
+    "a module as a whole": {"modules_to_save": ["lm_head"]},
+    "ranks by layer": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"q_proj": 3}},
+    "embedding": {"target_modules": ["embed_tokens", "q_proj"]},
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft's, of tied weights
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reference_is_the_adapter_as_it_came(tmp_path, kind):
+    expected = make_adapter(tmp_path / "a", KINDS[kind])
+    policy = load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), trainable=True, dtype=torch.float32)
+    trained = [name for name, x in policy.named_parameters() if x.requires_grad]
+    torch.testing.assert_close(logits(policy), expected, atol=1e-5, rtol=1e-5)
+    network(policy, str(tmp_path / "a"))
+    with as_reference(policy):
+        torch.testing.assert_close(logits(policy), expected, atol=1e-5, rtol=1e-5)
+    assert (logits(policy) - expected).abs().max() > 0.01
+    assert trained and trained == [name for name, x in policy.named_parameters() if x.requires_grad]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_adapter_of_a_tied_output_layer_is_merged_right(tmp_path):
+    expected = make_adapter(tmp_path / "a", {"target_modules": ["lm_head", "q_proj"]})
+    model = merged(load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), dtype=torch.float32))
+    torch.testing.assert_close(logits(model), expected, atol=1e-4, rtol=1e-4)
+
+
+def with_added_tokens(folder, **saved):
+    """An adapter trained with three added tokens, beside its tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.add_tokens(["<a>", "<b>", "<c>"])
+    base = tiny()
+    base.resize_token_embeddings(len(tokenizer))
+    expected = make_adapter(folder, base=base, **saved)
+    tokenizer.save_pretrained(folder)
+    return expected
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_added_tokens_are_merged_and_read(tmp_path, capsys):
+    expected = with_added_tokens(tmp_path / "a")
+    read = load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), dtype=torch.float32)
+    torch.testing.assert_close(logits(read), expected, atol=1e-5, rtol=1e-5)
+    code = load_script("merge_adapter").main([str(tmp_path / "a"), "--output", str(tmp_path / "m"), "--dtype", "fp32"])
+    assert code == 0, capsys.readouterr().err
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    assert whole.config.vocab_size == len(AutoTokenizer.from_pretrained(tmp_path / "m")) == 265
+    torch.testing.assert_close(logits(whole), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_added_tokens_whose_rows_were_not_saved_are_refused(tmp_path, capsys):
+    with_added_tokens(tmp_path / "a", save_embedding_layers=False)
+    code = load_script("merge_adapter").main([str(tmp_path / "a"), "--output", str(tmp_path / "m")])
+    said = capsys.readouterr().err
+    assert code == 2 and "'<a>', '<b>', '<c>'" in said and "has not saved their embeddings" in said
+    assert "save_embedding_layers=True" in said and not (tmp_path / "m").exists()
+
+
+def broken(adapter, folder, **settings):
+    """A copy of an adapter with other settings."""
+    shutil.copytree(adapter, folder)
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    return folder
+
+
+def of_kind(settings, folder):
+    get_peft_model(tiny(), settings).save_pretrained(folder)
+    return folder
+
+
+def beside_weights(adapter, folder):
+    broken(adapter, folder)
+    shutil.copy(TINY_LM / "model.safetensors", folder)
+    return folder
+
+
+REFUSED = {
+    "base gone": (
+        lambda a, f: broken(a, f, base_model_name_or_path="/no/such"),
+        ("whose base '/no/such' is not there", "--base FOLDER"),
+    ),
+    "relative base": (lambda a, f: broken(a, f, base_model_name_or_path="../no/such"), ("'../no/such' is not there",)),
+    "no base": (lambda a, f: broken(a, f, base_model_name_or_path=None), ("whose base '' is not there",)),
+    "base is an adapter": (
+        lambda a, f: broken(a, f, base_model_name_or_path=str(a)),
+        ("is an adapter itself", "merge_adapter.py"),
+    ),
+    "rank of another": (lambda a, f: broken(a, f, r=8, rank_pattern={}), ("which does not fit its base",)),
+    "IA3": (
+        lambda a, f: of_kind(IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj"], feedforward_modules=[]), f),
+        ("of type IA3; expected LORA",),
+    ),
+    "prompt tuning": (
+        lambda a, f: of_kind(PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2), f),
+        ("of type PROMPT_TUNING; expected LORA",),
+    ),
+    "head": (lambda a, f: broken(a, f, task_type="SEQ_CLS"), ("of task type SEQ_CLS",)),
+    "whole model too": (beside_weights, ("beside the weights of a whole model (model.safetensors)",)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_adapter_to_go_on_from_is_refused(run, adapter, tmp_path, case):
+    make, expected = REFUSED[case]
+    folder = make(adapter, tmp_path / "a")
+    said = run("ppo_train", f"--model={folder}", "--steps=1", f"--output_dir={tmp_path}/x", code=2)
+    assert all(text in said for text in expected) and "Traceback" not in said, said
+    assert not (tmp_path / "x/final").exists()
+
+
+def test_a_relative_base_is_found_from_here_and_saved_in_full(adapter, tmp_path, monkeypatch):
+    monkeypatch.chdir(TINY_LM.parent)
+    folder = broken(adapter, tmp_path / "a", base_model_name_or_path=TINY_LM.name)
+    assert base_of(str(folder)) == str(TINY_LM)
+    load_pretrained(AutoModelForCausalLM, str(folder)).save_pretrained(tmp_path / "again")
+    saved = json.loads((tmp_path / "again/adapter_config.json").read_text())
+    assert saved["base_model_name_or_path"] == str(TINY_LM)
+
+
+def test_the_adapters_own_tokenizer_goes_first(adapter, tmp_path):
+    assert tokenizer_of(str(adapter)) == str(TINY_LM)
+    folder = broken(adapter, tmp_path / "a")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder)
+    assert tokenizer_of(str(folder)) == str(folder)
+
+
+def test_verl_and_vllm_evaluation_refuse_with_the_command(adapter, capsys, monkeypatch):
+    code = load_script("verl_train").main(["--print", f"--model={adapter}", f"--data={TRAIN_DATA}"])
+    said = capsys.readouterr().err
+    assert code == 2 and f"got --model '{adapter}', a LoRA adapter" in said
+    assert f"merge_adapter.py {adapter} --output" in said
+    room = load_script("evaluation")
+    monkeypatch.setattr(room, "import_vllm", lambda *_: None)
+    with pytest.raises(room.UserError, match="a LoRA adapter, with --engine vllm"):
+        room.VllmModel.load(SimpleNamespace(), str(adapter))
+    with pytest.raises(UserError, match="is an adapter itself"):
+        base_of(str(adapter), str(adapter))
+
+
+@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"])
+def test_pages_refuse_an_adapter_with_the_command(adapter, page, monkeypatch):
+    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
+    with pytest.raises(SystemExit, match=f"expected a whole model; try `python scripts/merge_adapter.py {adapter} "):
+        if page == "basic_grpo_training":
+            monkeypatch.setattr(module, "MODEL", str(adapter))
+            module.main()
+        module.load_models(
+            SimpleNamespace(model=str(TINY_LM), teacher=str(adapter))
+            if page == "distillation"
+            else SimpleNamespace(model=str(adapter))
+        )
+
+
+def states(model):
+    """The last hidden states of a network, with or without its output layer."""
+    with torch.no_grad():
+        return model(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1]
+
+
+@pytest.mark.parametrize("flags", [{}, {"lora_rank": 2}], ids=["full", "lora"])
+def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter, tmp_path, flags):
+    config = ppo.Config(model=str(TINY_LM), critic_model=str(adapter), critic="separate", advantage="gae", **flags)
+    backbone = ppo.load_models(config, torch.device("cpu")).critic.backbone
+    expected = states(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
+    torch.testing.assert_close(states(backbone), expected, atol=1e-4, rtol=1e-4)
+    assert {name.split(".")[-3] for name, x in backbone.named_parameters() if x.requires_grad} == {"lora_A", "lora_B"}
+
+
+def test_an_adapter_is_its_own_teacher(adapter, files):
+    """Student and teacher from one adapter give the same distribution; the teacher is frozen."""
+    od = load_script("on_policy_distillation")
+    config = od.Config(model=str(adapter), teacher=[str(adapter)], lora_rank=4)
+    models = od.load_models(config, torch.device("cpu"))
+    [teacher] = models.teachers
+    torch.testing.assert_close(logits(teacher.model), logits(models.policy), atol=0, rtol=0)
+    expected = logits(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
+    torch.testing.assert_close(logits(teacher.model), expected, atol=1e-4, rtol=1e-4)
+    assert not any(x.requires_grad for x in teacher.model.parameters())
+
+
+@pytest.mark.long
+def test_a_warm_start_goes_on_from_an_adapter_and_hands_over_the_whole_model(adapter, tmp_path, capsys):
+    rows = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:6]]
+    lines = [json.dumps(row | {"completion": f"<answer>{row['answer']}</answer>"}) + "\n" for row in rows]
+    (tmp_path / "data.jsonl").write_text("".join(lines))
+    flags = [f"--model={adapter}", f"--data={tmp_path / 'data.jsonl'}", f"--eval_data={EVAL_DATA}", "--epochs=1"]
+    flags += [
+        "--eval_prompts=2",
+        "--eval_samples=2",
+        "--rounds=1",
+        "--min_rounds=1",
+        "--max_new_tokens=24",
+        "--lr=1e-9",
+    ]
+    load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'out'}"])
+    said = capsys.readouterr().err
+    policy = tmp_path / "out/rounds/round-001/policy"
+    assert policy.is_dir(), said
+    start, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, policy))
+    assert start.keys() == after.keys(), said
+    assert all((x - start[name]).abs().max() < 1e-5 for name, x in after.items())
+
+
+def test_preflight_samples_the_adapter(adapter, files, capsys):
+    flags = [f"--reward={files}/digits.py:digits", f"--data={files}/train.jsonl", "--max_new_tokens=14", "--json"]
+    flags += ["--samples_per_prompt=2", "--limit=4"]
+    reports = []
+    for model in (adapter, adapter.parent / "merged", TINY_LM):
+        load_script("reward_preflight").main([*flags, f"--model={model}"])
+        reports.append(json.loads(capsys.readouterr().out)["scores"])
+    assert reports[0] == reports[1] != reports[2]
+
+
+def test_a_tokenizer_flag_reads_an_adapters_base(adapter):
+    tokenizer = load_script("data_loader").open_tokenizer(str(adapter))
+    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(TINY_LM).get_vocab()
