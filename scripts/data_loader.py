@@ -104,6 +104,12 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+
+
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
 
 
@@ -957,6 +963,77 @@ def is_program(text: str) -> bool:
         return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+
+
+# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+
+
+def config_file(source: str) -> str | None:
+    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    if Path(source).is_dir():
+        file = Path(source) / "adapter_config.json"
+        return str(file) if file.is_file() else None
+    if not is_hub_id(source):
+        return None
+    from transformers.utils import find_adapter_config_file
+
+    return find_adapter_config_file(source)
+
+
+def merge_command(source: str, *flags: str) -> str:
+    """The command that merges an adapter into its base."""
+    script = BUNDLE / "scripts" / "merge_adapter.py"
+    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
+    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+
+
+def adapter_settings(source: str) -> dict | None:
+    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    file = config_file(source)
+    if not file:
+        return None
+    got = f"got the adapter {source!r}"
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        task, kind = settings.get("task_type"), settings.get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    if Path(source).is_dir():
+        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
+        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
+        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+    return settings
+
+
+def base_of(source: str, base: str = "") -> str:
+    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    settings = adapter_settings(source)
+    if not settings:
+        return source
+    base = base or settings.get("base_model_name_or_path") or ""
+    is_here = Path(base).is_dir() if base else False
+    need(
+        is_here or is_hub_id(base),
+        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+    )
+    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
+    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
+    return str(Path(base).resolve()) if is_here else base
+
+
+def tokenizer_of(source: str, base: str = "") -> str:
+    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    if not adapter_settings(source):
+        return source
+    from transformers.utils import cached_file
+
+    files = ("tokenizer_config.json", "tokenizer.json")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    own = any(cached_file(source, name, **quiet) for name in files)
+    return source if own else base_of(source, base)
 
 
 # -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
@@ -4221,7 +4298,7 @@ def open_tokenizer(name: str):
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(tokenizer_of(name))
     except (OSError, ValueError) as error:
         raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
 

@@ -71,6 +71,7 @@ import traceback
 import typing
 import urllib.error
 import urllib.request
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -382,7 +383,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
@@ -3708,6 +3709,194 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+
+
+def config_file(source: str) -> str | None:
+    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    if Path(source).is_dir():
+        file = Path(source) / "adapter_config.json"
+        return str(file) if file.is_file() else None
+    if not is_hub_id(source):
+        return None
+    from transformers.utils import find_adapter_config_file
+
+    return find_adapter_config_file(source)
+
+
+def merge_command(source: str, *flags: str) -> str:
+    """The command that merges an adapter into its base."""
+    script = BUNDLE / "scripts" / "merge_adapter.py"
+    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
+    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+
+
+def adapter_settings(source: str) -> dict | None:
+    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    file = config_file(source)
+    if not file:
+        return None
+    got = f"got the adapter {source!r}"
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        task, kind = settings.get("task_type"), settings.get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    if Path(source).is_dir():
+        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
+        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
+        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+    return settings
+
+
+def base_of(source: str, base: str = "") -> str:
+    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    settings = adapter_settings(source)
+    if not settings:
+        return source
+    base = base or settings.get("base_model_name_or_path") or ""
+    is_here = Path(base).is_dir() if base else False
+    need(
+        is_here or is_hub_id(base),
+        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+    )
+    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
+    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
+    return str(Path(base).resolve()) if is_here else base
+
+
+def tokenizer_of(source: str, base: str = "") -> str:
+    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    if not adapter_settings(source):
+        return source
+    from transformers.utils import cached_file
+
+    files = ("tokenizer_config.json", "tokenizer.json")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    own = any(cached_file(source, name, **quiet) for name in files)
+    return source if own else base_of(source, base)
+
+
+def settle_model(config: BaseConfig) -> None:
+    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    settings = adapter_settings(config.model)
+    for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
+        given, of_adapter = getattr(config, name), settings[key]
+        need(
+            given in (0, of_adapter),
+            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
+            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
+            f"{merge_command(config.model)}",
+        )
+        setattr(config, name, type(given)(of_adapter))
+
+
+def saved_rows(base, weights: dict) -> dict:
+    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
+    layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
+    for key, x in weights.items():
+        name, _, part = key.removeprefix("base_model.model.").rpartition(".")
+        layer = next((layer for layer in layers if f"{name}.".startswith(f"{layer}.")), None)
+        if layer and part == "weight" and not name.endswith(("lora_A", "lora_magnitude_vector")):
+            rows[layer] = x.shape[0]
+        elif layer and part == "lora_embedding_A":
+            rows[layer] = x.shape[1]
+    return rows
+
+
+def fit_embeddings(base, source: str) -> None:
+    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    from peft.utils import load_peft_weights
+    from transformers import AutoTokenizer
+
+    known = base.get_input_embeddings().weight.shape[0]
+    rows = saved_rows(base, load_peft_weights(source, device="cpu"))
+    size = max(rows.values(), default=known)
+    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+    beyond = set()
+    if tokenizer_of(source) == source:
+        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+    if beyond:  # a plain model may have a few, too
+        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+    need(
+        not beyond and (size <= known or tied or len(rows) == 2),
+        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
+        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
+        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
+    )
+    if size != known:
+        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+
+
+def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    from peft import PeftConfig, PeftModel
+
+    fit_embeddings(base, source)
+    settings = PeftConfig.from_pretrained(source)
+    settings.base_model_name_or_path = base.name_or_path
+    settings.lora_dropout = dropout
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
+    except (RuntimeError, ValueError, UserWarning) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
+        advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
+        raise UserError(f"{got}; {advice}") from None
+    return model.eval()
+
+
+def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
+    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
+
+    Args:
+        base: the adapter's, where it is not the one that it names.
+        options: of `from_pretrained`.
+    """
+    from transformers import AutoModelForCausalLM
+
+    found = base_of(source, base)
+    if found == source:
+        return auto_class.from_pretrained(source, **options)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+
+
+def merged(model):
+    """The network with its adapter merged into the weights; a plain one as it is."""
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    untie(model)
+    plain = model.merge_and_unload()
+    note_untied(plain)
+    return plain
+
+
+def untie(model) -> None:
+    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
+    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
+    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
+    if any(tuned) and first.weight is last.weight:
+        last.weight = torch.nn.Parameter(last.weight.detach().clone())
+
+
+def note_untied(model) -> None:
+    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
+        model.config.tie_word_embeddings = False
+
+
 # -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
@@ -3720,7 +3909,7 @@ def open_tokenizer(config: BaseConfig, **options):
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -3782,6 +3971,8 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
+    if isinstance(error, UserError):
+        return error
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -3793,8 +3984,9 @@ def shaped_network(config: BaseConfig, source: str):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
+        shape = AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
@@ -5261,10 +5453,11 @@ def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
     from transformers import AutoConfig, GenerationConfig
 
+    model = base_of(config.model)
     try:
-        found = GenerationConfig.from_pretrained(config.model).eos_token_id
+        found = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:  # no such file
-        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(config.model)).eos_token_id
+        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model)).eos_token_id
     return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
 
 
@@ -5571,7 +5764,7 @@ def save_plain_tokenizer(config: Config, folder: Path) -> None:
     """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
     from transformers import AutoTokenizer
 
-    AutoTokenizer.from_pretrained(config.model).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
 
 
 def tidy_checkpoint(config: Config, folder: Path) -> None:
@@ -5596,7 +5789,7 @@ def export_final(config: Config, trainer) -> None:
     def write(folder: Path) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        dtype = getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or trainer.model.dtype
+        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
         save_plain_tokenizer(config, folder)
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
@@ -5604,10 +5797,7 @@ def export_final(config: Config, trainer) -> None:
             for file in raw.glob("adapter_*"):
                 shutil.copy(file, adapter)
         if config.merge_lora:
-            from peft import PeftModel
-
-            base = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
-            PeftModel.from_pretrained(base, str(raw)).merge_and_unload().save_pretrained(folder)
+            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
         elif not config.lora_rank:
             AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
 
@@ -5620,8 +5810,7 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    final = Path(config.output_dir) / "final"
-    model = AutoModelForCausalLM.from_pretrained(final)  # an adapter loads onto the base model that it names
+    model = load_pretrained(AutoModelForCausalLM, str(Path(config.output_dir) / "final"))
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
         model = model.to("cuda")
@@ -5659,7 +5848,7 @@ def sampler_dtype(config: Config, args) -> str:
     if kind == "auto":  # that of the saved weights, where vLLM's own auto takes bfloat16 for float32
         from transformers import AutoConfig
 
-        kind = AutoConfig.from_pretrained(config.model).dtype or "float32"
+        kind = AutoConfig.from_pretrained(base_of(config.model)).dtype or "float32"
     return str(kind).removeprefix("torch.")
 
 
@@ -5931,7 +6120,7 @@ def make_callback(run: GrpoRun):
 def adapters_and_rounding(config: Config, args) -> dict:
     """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
     extra = {}
-    if config.lora_rank:
+    if config.lora_rank and not adapter_settings(config.model):
         from peft import LoraConfig
 
         alpha = config.lora_alpha or 2 * config.lora_rank
@@ -5943,6 +6132,24 @@ def adapters_and_rounding(config: Config, args) -> dict:
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
     return extra
+
+
+def started_adapter(config: Config, args, extra: dict):
+    """The network of an adapter's folder: TRL goes on training that adapter, and keeps a copy as reference."""
+    from trl.trainer.utils import create_model_from_path
+
+    options = dict(args.model_init_kwargs)
+    if "quantization_config" in extra:
+        options["quantization_config"] = extra.pop("quantization_config")
+    if world()[1] > 1:
+        options["device_map"] = None
+    base = create_model_from_path(base_of(config.model), **options)
+    return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout)
+
+
+def trained_tensors(model) -> dict:
+    """The tensors of a network that are trained; of a model that is not loaded yet, none."""
+    return {} if isinstance(model, str) else {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
 def check_length(config: Config, model, rows: list[dict]) -> None:
@@ -5969,7 +6176,12 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         with engine_arguments(config, args):
-            trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+            model = started_adapter(config, args, extra) if adapter_settings(config.model) else config.model
+            exact = trained_tensors(model) if config.load_in_4bit else {}
+            loading = args.model_init_kwargs
+            args.model_init_kwargs = loading if isinstance(model, str) else None  # of a loaded one TRL warns
+            trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
+            args.model_init_kwargs = loading
     except ConnectionError as error:
         what = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
@@ -5979,8 +6191,9 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
-    for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
-        p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
+    for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():
+        # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
+        trainer.model.get_parameter(name).data = exact.get(name, x).to(x.device).float()
     trainer.remove_callback(PrinterCallback)
     run.scorer.tokenizer, run.scorer.eos_ids = trainer.processing_class, trainer.eos_token_ids
     run.trainer, handler = trainer, trainer.callback_handler
@@ -6069,6 +6282,7 @@ def prepare_run(config: Config) -> Prepared:
     import numpy as np
     import torch
 
+    settle_model(config)
     check_settings(config)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
@@ -6218,8 +6432,6 @@ def print_plan(config: Config) -> int:
 
 def train(config: Config) -> int:
     """Train as configured and return the exit code."""
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
     if config.profile:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)

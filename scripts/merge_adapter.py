@@ -27,6 +27,7 @@ import argparse
 import difflib
 import json
 import os
+import shlex
 import shutil
 import sys
 import warnings
@@ -66,6 +67,12 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+
+
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
 
 
@@ -76,6 +83,161 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argp
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+
+
+def config_file(source: str) -> str | None:
+    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    if Path(source).is_dir():
+        file = Path(source) / "adapter_config.json"
+        return str(file) if file.is_file() else None
+    if not is_hub_id(source):
+        return None
+    from transformers.utils import find_adapter_config_file
+
+    return find_adapter_config_file(source)
+
+
+def merge_command(source: str, *flags: str) -> str:
+    """The command that merges an adapter into its base."""
+    script = BUNDLE / "scripts" / "merge_adapter.py"
+    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
+    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+
+
+def adapter_settings(source: str) -> dict | None:
+    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    file = config_file(source)
+    if not file:
+        return None
+    got = f"got the adapter {source!r}"
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        task, kind = settings.get("task_type"), settings.get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    if Path(source).is_dir():
+        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
+        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
+        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+    return settings
+
+
+def base_of(source: str, base: str = "") -> str:
+    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    settings = adapter_settings(source)
+    if not settings:
+        return source
+    base = base or settings.get("base_model_name_or_path") or ""
+    is_here = Path(base).is_dir() if base else False
+    need(
+        is_here or is_hub_id(base),
+        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+    )
+    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
+    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
+    return str(Path(base).resolve()) if is_here else base
+
+
+def tokenizer_of(source: str, base: str = "") -> str:
+    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    if not adapter_settings(source):
+        return source
+    from transformers.utils import cached_file
+
+    files = ("tokenizer_config.json", "tokenizer.json")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    own = any(cached_file(source, name, **quiet) for name in files)
+    return source if own else base_of(source, base)
+
+
+def saved_rows(base, weights: dict) -> dict:
+    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
+    layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
+    for key, x in weights.items():
+        name, _, part = key.removeprefix("base_model.model.").rpartition(".")
+        layer = next((layer for layer in layers if f"{name}.".startswith(f"{layer}.")), None)
+        if layer and part == "weight" and not name.endswith(("lora_A", "lora_magnitude_vector")):
+            rows[layer] = x.shape[0]
+        elif layer and part == "lora_embedding_A":
+            rows[layer] = x.shape[1]
+    return rows
+
+
+def fit_embeddings(base, source: str) -> None:
+    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    from peft.utils import load_peft_weights
+    from transformers import AutoTokenizer
+
+    known = base.get_input_embeddings().weight.shape[0]
+    rows = saved_rows(base, load_peft_weights(source, device="cpu"))
+    size = max(rows.values(), default=known)
+    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+    beyond = set()
+    if tokenizer_of(source) == source:
+        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+    if beyond:  # a plain model may have a few, too
+        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+    need(
+        not beyond and (size <= known or tied or len(rows) == 2),
+        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
+        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
+        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
+    )
+    if size != known:
+        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+
+
+def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    from peft import PeftConfig, PeftModel
+
+    fit_embeddings(base, source)
+    settings = PeftConfig.from_pretrained(source)
+    settings.base_model_name_or_path = base.name_or_path
+    settings.lora_dropout = dropout
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
+    except (RuntimeError, ValueError, UserWarning) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
+        advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
+        raise UserError(f"{got}; {advice}") from None
+    return model.eval()
+
+
+def untie(model) -> None:
+    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
+    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
+    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
+    if any(tuned) and first.weight is last.weight:
+        last.weight = torch.nn.Parameter(last.weight.detach().clone())
+
+
+def note_untied(model) -> None:
+    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
+        model.config.tie_word_embeddings = False
 
 
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
@@ -115,20 +277,16 @@ TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")
 TOLERANCE = 1e-3  # of the largest logit, between base + adapter and the merged weights
 
 
-def adapter_settings(folder: Path) -> dict:
-    """adapter_config.json of an adapter that can be merged."""
-    got, path = f"got the adapter {str(folder)!r}", folder / "adapter_config.json"
-    if (folder / "config.json").is_file() and not path.is_file():
+def base_name(folder: str, base: str | None) -> str:
+    """The base of an adapter that can be merged."""
+    settings, got = adapter_settings(folder), f"got the adapter {folder!r}"
+    if not settings and (Path(folder) / "config.json").is_file():
         raise UserError(f"{got}, a plain model; expected an adapter; there is nothing to merge: use it as it is")
-    need(path.is_file(), f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    task, kind = settings.get("task_type"), settings.get("peft_type")
-    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA")
-    return settings
+    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
+    return base or settings.get("base_model_name_or_path") or ""
 
 
-def load_base(name: str, folder: Path):
+def load_base(name: str, folder: str):
     """The base in fp32, without the quantisation that it may have been trained with."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -144,20 +302,6 @@ def load_base(name: str, folder: Path):
     return base, getattr(config, "dtype", None) or torch.float32
 
 
-def with_adapter(base, folder: Path):
-    """The base with the adapter on top; UserError where they do not fit."""
-    from peft import PeftModel
-
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*missing adapter keys.*")
-            return PeftModel.from_pretrained(base, str(folder)).eval()
-    except (RuntimeError, ValueError, UserWarning) as error:
-        first = str(error).strip().splitlines()[-1].strip()
-        got = f"got the adapter {str(folder)!r}, which does not fit its base"
-        raise UserError(f"{got}: {first}; expected the model that it was trained on; try --base") from None
-
-
 def log_probs(model, batches: list):
     """Log-probs of every next token of the texts, as fp32, [tokens, vocabulary]."""
     import torch
@@ -169,18 +313,6 @@ def log_probs(model, batches: list):
 def small_tensors(model) -> dict:
     """Copies of biases and norms, which an adapter may bring along as a whole."""
     return {name: x.detach().clone() for name, x in model.named_parameters() if x.dim() < 2}
-
-
-def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
-    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
-    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
-    if any(tuned) and first.weight is last.weight:
-        last.weight = torch.nn.Parameter(last.weight.detach().clone())
 
 
 def merged_by_layers(model) -> float:
@@ -211,13 +343,12 @@ def merged_folder(args) -> dict:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder, output = Path(args.adapter), Path(args.output)
-    settings = adapter_settings(folder)
+    folder, output = args.adapter, Path(args.output)
+    name = base_name(folder, args.base)
     need(not output.exists(), f"got --output {output}, which exists; expected a new folder")
-    name = args.base or settings.get("base_model_name_or_path") or ""
     base, own = load_base(name, folder)
     dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own
-    words = str(folder) if (folder / "tokenizer_config.json").is_file() else name
+    words = tokenizer_of(folder, name)
     tokenizer = AutoTokenizer.from_pretrained(words)
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
     before = small_tensors(base)
@@ -226,8 +357,7 @@ def merged_folder(args) -> dict:
     untie(model)
     changed = merged_by_layers(model)
     merged = model.unload()
-    if merged.get_input_embeddings().weight is not merged.get_output_embeddings().weight:
-        merged.config.tie_word_embeddings = False  # or other programs would not read the output layer's
+    note_untied(merged)
     difference = (log_probs(merged, batches) - expected).abs().max().item()
     limit = TOLERANCE * expected.abs().max().item()
     need(difference <= limit, f"got log-probs that differ by {difference:.3g} after the merge; expected {limit:.3g}")

@@ -2090,6 +2090,11 @@ policy/teacher_entropy
   distillation: entropy of the teacher on the student's tokens, nats per token
   + near policy/entropy late in the run
   ! student's far below: mode seeking; objective forward_kl or jsd
+policy/lost_mass
+  distillation, only where the student has more rows than its tokenizer has tokens: its probability on these rows;
+    they are left out of sampling and loss here
+  + below 1e-3
+  ! high: other samplers may draw tokens without text; drop the rows with resize_token_embeddings
 policy/overlap
   distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256 tokens of each
     piece

@@ -91,6 +91,7 @@ import time
 import traceback
 import urllib.error
 import urllib.request
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -3202,6 +3203,150 @@ def autocast(config: BaseConfig, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
+# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+
+
+def config_file(source: str) -> str | None:
+    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    if Path(source).is_dir():
+        file = Path(source) / "adapter_config.json"
+        return str(file) if file.is_file() else None
+    if not is_hub_id(source):
+        return None
+    from transformers.utils import find_adapter_config_file
+
+    return find_adapter_config_file(source)
+
+
+def merge_command(source: str, *flags: str) -> str:
+    """The command that merges an adapter into its base."""
+    script = BUNDLE / "scripts" / "merge_adapter.py"
+    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
+    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+
+
+def adapter_settings(source: str) -> dict | None:
+    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    file = config_file(source)
+    if not file:
+        return None
+    got = f"got the adapter {source!r}"
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        task, kind = settings.get("task_type"), settings.get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    if Path(source).is_dir():
+        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
+        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
+        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+    return settings
+
+
+def base_of(source: str, base: str = "") -> str:
+    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    settings = adapter_settings(source)
+    if not settings:
+        return source
+    base = base or settings.get("base_model_name_or_path") or ""
+    is_here = Path(base).is_dir() if base else False
+    need(
+        is_here or is_hub_id(base),
+        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+    )
+    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
+    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
+    return str(Path(base).resolve()) if is_here else base
+
+
+def tokenizer_of(source: str, base: str = "") -> str:
+    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    if not adapter_settings(source):
+        return source
+    from transformers.utils import cached_file
+
+    files = ("tokenizer_config.json", "tokenizer.json")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    own = any(cached_file(source, name, **quiet) for name in files)
+    return source if own else base_of(source, base)
+
+
+def saved_rows(base, weights: dict) -> dict:
+    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
+    layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
+    for key, x in weights.items():
+        name, _, part = key.removeprefix("base_model.model.").rpartition(".")
+        layer = next((layer for layer in layers if f"{name}.".startswith(f"{layer}.")), None)
+        if layer and part == "weight" and not name.endswith(("lora_A", "lora_magnitude_vector")):
+            rows[layer] = x.shape[0]
+        elif layer and part == "lora_embedding_A":
+            rows[layer] = x.shape[1]
+    return rows
+
+
+def fit_embeddings(base, source: str) -> None:
+    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    from peft.utils import load_peft_weights
+    from transformers import AutoTokenizer
+
+    known = base.get_input_embeddings().weight.shape[0]
+    rows = saved_rows(base, load_peft_weights(source, device="cpu"))
+    size = max(rows.values(), default=known)
+    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+    beyond = set()
+    if tokenizer_of(source) == source:
+        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+    if beyond:  # a plain model may have a few, too
+        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+    need(
+        not beyond and (size <= known or tied or len(rows) == 2),
+        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
+        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
+        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
+    )
+    if size != known:
+        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+
+
+def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    from peft import PeftConfig, PeftModel
+
+    fit_embeddings(base, source)
+    settings = PeftConfig.from_pretrained(source)
+    settings.base_model_name_or_path = base.name_or_path
+    settings.lora_dropout = dropout
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
+    except (RuntimeError, ValueError, UserWarning) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
+        advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
+        raise UserError(f"{got}; {advice}") from None
+    return model.eval()
+
+
+def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
+    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
+
+    Args:
+        base: the adapter's, where it is not the one that it names.
+        options: of `from_pretrained`.
+    """
+    from transformers import AutoModelForCausalLM
+
+    found = base_of(source, base)
+    if found == source:
+        return auto_class.from_pretrained(source, **options)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+
+
 # -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
@@ -3221,7 +3366,7 @@ def open_tokenizer(config: BaseConfig, **options):
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -3309,6 +3454,8 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
+    if isinstance(error, UserError):
+        return error
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -3325,7 +3472,7 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
-        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+        model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
     disable_dropout(model)
@@ -3336,7 +3483,9 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
             if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
                 p.data = p.data.to(compute_dtype(config, device))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+    if frozen or not hasattr(model, "peft_config"):  # else peft has chosen what is trained
+        model.requires_grad_(not frozen and not config.lora_rank)
+    return model.eval()
 
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
@@ -3718,7 +3867,18 @@ def plain_states(model, input_ids, attention_mask):
 
 
 def lm_logits(model, hidden):
-    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    """Logits [..., V] of hidden states [..., H], without those of rows that are no tokens where `settle_logits` cut."""
+    return known_logits(model, all_logits(model, hidden))
+
+
+def known_logits(model, logits):
+    """Those [..., V] of logits [..., rows] that are of tokens, as `settle_logits` has found."""
+    known = getattr(unwrapped(model), "known_tokens", None)
+    return logits if known is None else logits[..., :known]
+
+
+def all_logits(model, hidden):
+    """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
     import torch
 
     model = unwrapped(model)
@@ -3731,8 +3891,11 @@ def lm_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def check_logits(models: Models) -> None:
-    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+def settle_logits(models: Models) -> None:
+    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
+
+    Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
+    """
     import torch
 
     ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
@@ -3740,7 +3903,7 @@ def check_logits(models: Models) -> None:
     try:
         with torch.no_grad():
             expected = models.policy(input_ids=ids).logits.float()
-            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+            got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
@@ -3749,8 +3912,11 @@ def check_logits(models: Models) -> None:
     need(
         torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
+    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    for network in filter(None, (models.policy, models.reference)):
+        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
 
 # -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
@@ -5132,7 +5298,7 @@ def template_form(config, environments: Environments) -> str:
     if not importlib.util.find_spec("jinja2"):  # comes with torch, but not with transformers
         raise Refused("got --tokenizer without jinja2; expected it for chat templates; try `pip install jinja2`")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.tokenizer)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.tokenizer))
     except (OSError, ValueError) as error:
         raise Refused(f"got tokenizer {config.tokenizer!r}, which does not load: {error}; try a folder") from error
     give_template(tokenizer, config.chat_template)
@@ -6160,7 +6326,7 @@ def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) 
     policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     ends, pad = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, None, None, tokenizer, ends, pad, device)
-    check_logits(models)
+    settle_logits(models)
     check_pads(config, models, policy, "model")
     check_context(config, models, rows)
     asked = [row for row in rows for _ in range(count)]

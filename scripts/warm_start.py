@@ -80,6 +80,7 @@ import time
 import unicodedata
 import urllib.error
 import urllib.request
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -375,7 +376,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
@@ -2371,6 +2372,199 @@ def autocast(config: BaseConfig, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
+# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+
+
+def config_file(source: str) -> str | None:
+    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    if Path(source).is_dir():
+        file = Path(source) / "adapter_config.json"
+        return str(file) if file.is_file() else None
+    if not is_hub_id(source):
+        return None
+    from transformers.utils import find_adapter_config_file
+
+    return find_adapter_config_file(source)
+
+
+def merge_command(source: str, *flags: str) -> str:
+    """The command that merges an adapter into its base."""
+    script = BUNDLE / "scripts" / "merge_adapter.py"
+    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
+    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+
+
+def adapter_settings(source: str) -> dict | None:
+    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    file = config_file(source)
+    if not file:
+        return None
+    got = f"got the adapter {source!r}"
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        task, kind = settings.get("task_type"), settings.get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    if Path(source).is_dir():
+        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
+        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
+        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+    return settings
+
+
+def base_of(source: str, base: str = "") -> str:
+    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    settings = adapter_settings(source)
+    if not settings:
+        return source
+    base = base or settings.get("base_model_name_or_path") or ""
+    is_here = Path(base).is_dir() if base else False
+    need(
+        is_here or is_hub_id(base),
+        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+    )
+    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
+    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
+    return str(Path(base).resolve()) if is_here else base
+
+
+def tokenizer_of(source: str, base: str = "") -> str:
+    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    if not adapter_settings(source):
+        return source
+    from transformers.utils import cached_file
+
+    files = ("tokenizer_config.json", "tokenizer.json")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    own = any(cached_file(source, name, **quiet) for name in files)
+    return source if own else base_of(source, base)
+
+
+def settle_model(config: BaseConfig) -> None:
+    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    settings = adapter_settings(config.model)
+    for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
+        given, of_adapter = getattr(config, name), settings[key]
+        need(
+            given in (0, of_adapter),
+            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
+            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
+            f"{merge_command(config.model)}",
+        )
+        setattr(config, name, type(given)(of_adapter))
+
+
+def saved_rows(base, weights: dict) -> dict:
+    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
+    layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
+    for key, x in weights.items():
+        name, _, part = key.removeprefix("base_model.model.").rpartition(".")
+        layer = next((layer for layer in layers if f"{name}.".startswith(f"{layer}.")), None)
+        if layer and part == "weight" and not name.endswith(("lora_A", "lora_magnitude_vector")):
+            rows[layer] = x.shape[0]
+        elif layer and part == "lora_embedding_A":
+            rows[layer] = x.shape[1]
+    return rows
+
+
+def fit_embeddings(base, source: str) -> None:
+    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    from peft.utils import load_peft_weights
+    from transformers import AutoTokenizer
+
+    known = base.get_input_embeddings().weight.shape[0]
+    rows = saved_rows(base, load_peft_weights(source, device="cpu"))
+    size = max(rows.values(), default=known)
+    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+    beyond = set()
+    if tokenizer_of(source) == source:
+        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+    if beyond:  # a plain model may have a few, too
+        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+    need(
+        not beyond and (size <= known or tied or len(rows) == 2),
+        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
+        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
+        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
+    )
+    if size != known:
+        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+
+
+def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    from peft import PeftConfig, PeftModel
+
+    fit_embeddings(base, source)
+    settings = PeftConfig.from_pretrained(source)
+    settings.base_model_name_or_path = base.name_or_path
+    settings.lora_dropout = dropout
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
+    except (RuntimeError, ValueError, UserWarning) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
+        advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
+        raise UserError(f"{got}; {advice}") from None
+    return model.eval()
+
+
+def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
+    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
+
+    Args:
+        base: the adapter's, where it is not the one that it names.
+        options: of `from_pretrained`.
+    """
+    from transformers import AutoModelForCausalLM
+
+    found = base_of(source, base)
+    if found == source:
+        return auto_class.from_pretrained(source, **options)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+
+
+def merged(model):
+    """The network with its adapter merged into the weights; a plain one as it is."""
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    untie(model)
+    plain = model.merge_and_unload()
+    note_untied(plain)
+    return plain
+
+
+def untie(model) -> None:
+    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
+    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
+    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
+    if any(tuned) and first.weight is last.weight:
+        last.weight = torch.nn.Parameter(last.weight.detach().clone())
+
+
+def note_untied(model) -> None:
+    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
+        model.config.tie_word_embeddings = False
+
+
+def save_network(model, folder: Path) -> None:
+    """Save a plain network, or of one under LoRA the adapter that is trained."""
+    model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
+
+
 # -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
@@ -2390,7 +2584,7 @@ def open_tokenizer(config: BaseConfig, **options):
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -2498,6 +2692,8 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
+    if isinstance(error, UserError):
+        return error
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -2509,8 +2705,9 @@ def shaped_network(config: BaseConfig, source: str):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
+        shape = AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
@@ -2526,7 +2723,7 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
-        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+        model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
     disable_dropout(model)
@@ -2537,7 +2734,9 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
             if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
                 p.data = p.data.to(compute_dtype(config, device))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+    if frozen or not hasattr(model, "peft_config"):  # else peft has chosen what is trained
+        model.requires_grad_(not frozen and not config.lora_rank)
+    return model.eval()
 
 
 def without_adapters(model) -> list[str]:
@@ -2546,12 +2745,12 @@ def without_adapters(model) -> list[str]:
     return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
 
 
-def add_lora(model, config: BaseConfig, folder: Path | None = None):
-    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
-    from peft import LoraConfig, PeftModel, get_peft_model
+def add_lora(model, config: BaseConfig):
+    """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
+    from peft import LoraConfig, get_peft_model
 
-    if folder:
-        return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
+    if hasattr(model, "peft_config"):
+        return model
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
@@ -2566,9 +2765,8 @@ def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
     from transformers import AutoModelForCausalLM
 
-    source = str(saved if saved and not config.lora_rank else config.model)
-    policy = load_network(AutoModelForCausalLM, source, config, device)
-    return add_lora(policy, config, saved) if config.lora_rank else policy
+    policy = load_network(AutoModelForCausalLM, str(saved or config.model), config, device)
+    return add_lora(policy, config) if config.lora_rank else policy
 
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
@@ -3108,7 +3306,18 @@ def plain_states(model, input_ids, attention_mask):
 
 
 def lm_logits(model, hidden):
-    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    """Logits [..., V] of hidden states [..., H], without those of rows that are no tokens where `settle_logits` cut."""
+    return known_logits(model, all_logits(model, hidden))
+
+
+def known_logits(model, logits):
+    """Those [..., V] of logits [..., rows] that are of tokens, as `settle_logits` has found."""
+    known = getattr(unwrapped(model), "known_tokens", None)
+    return logits if known is None else logits[..., :known]
+
+
+def all_logits(model, hidden):
+    """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
     import torch
 
     model = unwrapped(model)
@@ -3121,8 +3330,11 @@ def lm_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def check_logits(models: Models) -> None:
-    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+def settle_logits(models: Models) -> None:
+    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
+
+    Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
+    """
     import torch
 
     ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
@@ -3130,7 +3342,7 @@ def check_logits(models: Models) -> None:
     try:
         with torch.no_grad():
             expected = models.policy(input_ids=ids).logits.float()
-            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+            got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
@@ -3139,8 +3351,11 @@ def check_logits(models: Models) -> None:
     need(
         torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
+    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    for network in filter(None, (models.policy, models.reference)):
+        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
 
 def line_states(model, layout: Layout):
@@ -3907,6 +4122,26 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernel
 PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
+def check_copies(source: str, policy) -> None:
+    """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
+    from transformers import AutoConfig
+
+    settings = adapter_settings(source)
+    if not settings:
+        return
+    base = AutoConfig.from_pretrained(base_of(source)).get_text_config()
+    more = [
+        name for name in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias") if settings.get(name)
+    ]
+    if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
+        more.append("rows of added tokens")
+    need(
+        not more,
+        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
+        f"alone; try hf, or {merge_command(source)}",
+    )
+
+
 class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
@@ -3935,12 +4170,17 @@ class VllmEngine:
             need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
             rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
             settings = {"max_lora_rank": rank} | settings
+        check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
-                self.llm = self.vllm.LLM(model=config.model, **settings)
+                self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        known = unwrapped(models.policy).known_tokens
+        for layer in self.network().get_model().modules() if known else ():
+            if type(layer).__name__ == "LogitsProcessor":
+                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -3963,19 +4203,21 @@ class VllmEngine:
 
     def adapters(self) -> Iterator[tuple]:
         """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        for name, x in unwrapped(self.models.policy).named_parameters() if self.apart else ():
+        policy = unwrapped(self.models.policy)
+        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
+        for name, x in policy.named_parameters() if self.apart else ():
             key = name.replace(".default", "")
-            if ".lora_A." in name:
+            if ".lora_A.default." in name:
                 yield key, x, 1.0
-            elif ".lora_B." in name:
-                yield key, x, (self.config.lora_alpha or 2 * self.config.lora_rank) / self.config.lora_rank
+            elif ".lora_B.default." in name:
+                yield key, x, scaling[name.partition(".lora_B.")[0]]
 
     def send_adapters(self) -> None:
         """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
         from vllm.lora.request import LoRARequest
 
         with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False)
+            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
             self.request = LoRARequest("policy", 1, folder)
             self.llm.llm_engine.remove_lora(1)
             try:
@@ -4576,12 +4818,12 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
         return
     policy = models.policy
     if config.lora_rank and config.merge_lora:
-        policy = policy.merge_and_unload()
+        policy = merged(policy)
     if not config.lora_rank:
         policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
-        policy.save_pretrained(folder)
+        save_network(policy, folder)
         save_tokenizer(models.tokenizer, folder)
 
     write_folder(target, write)
@@ -4808,9 +5050,9 @@ class Workshop:
         ends, pad = end_and_pad_ids(self.config, policy, self.tokenizer)
         if self.models is None:
             self.models = Models(policy, None, None, self.tokenizer, ends, pad, self.device)
-            check_logits(self.models)
             check_pads(self.config, self.models, policy, "model")
         self.models.policy, self.source = policy, (folder,)
+        settle_logits(self.models)
         return self.models
 
     def engine(self, number: int, temperature: float):
@@ -4846,7 +5088,7 @@ class Teacher:
         policy = load_policy(self.config, shop.device, None)
         ends, pad = end_and_pad_ids(self.config, policy, tokenizer)
         self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
-        check_logits(self.models)
+        settle_logits(self.models)
         check_pads(self.config, self.models, policy, "teacher")
         self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
 
@@ -5590,8 +5832,7 @@ def run(argv: list[str]) -> int:
     config = parse_config(argv)
     check_warm_start(config)
     quiet_environment()
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    settle_model(config)
     if config.dry_run:
         tokenizer, _, rows, held_out = load_prompts_and_reward(config)
         return print_warm_start_plan(config, tokenizer, rows, held_out)
