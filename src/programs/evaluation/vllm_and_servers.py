@@ -6,6 +6,7 @@ from pathlib import Path
 
 from parts.chat import give_template, template_settings
 from parts.messages import UserError, need
+from parts.models import generation_settings
 from parts.precision import compute_dtype
 from parts.text_servers import server_text
 from parts.vllm_options import import_vllm, vllm_options
@@ -34,7 +35,7 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
-        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+        from transformers import AutoConfig, AutoTokenizer
 
         adapter = (Path(source) / "adapter_config.json").is_file()
         need(not adapter, f"got adapters {source!r} with vllm; expected merged weights; try --engine hf")
@@ -51,11 +52,7 @@ class VllmModel(LocalModel):
             give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
-        try:
-            generation = GenerationConfig.from_pretrained(source)
-        except OSError:
-            generation = GenerationConfig.from_model_config(shape)
-        return ConfigOnly(shape, generation, kind), tokenizer, getattr(shape, "_commit_hash", None)
+        return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
 
     def generate(self, requests, done):
         params = [

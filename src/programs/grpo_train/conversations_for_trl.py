@@ -11,6 +11,7 @@ from collections.abc import Callable
 from parts.conversations import Conversation
 from parts.environments import Environments, load_environments, load_tools
 from parts.messages import need
+from parts.models import generation_settings
 from parts.play import play, play_metrics
 from parts.play_setup import (
     OF_ENVIRONMENT,
@@ -55,12 +56,7 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
 
 def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
-    from transformers import AutoConfig, GenerationConfig
-
-    try:
-        found = GenerationConfig.from_pretrained(config.model).eos_token_id
-    except OSError:  # no such file
-        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(config.model)).eos_token_id
+    found = generation_settings(config.model).eos_token_id
     return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
 
 
