@@ -78,7 +78,9 @@ def run_of(folder, script, model, *flags):
     data = [f"--data={TRAIN_DATA}", f"--eval_data={EVAL_DATA}", "--plot_every=0", "--eval_every=0", "--eval_rows=24"]
     assert load_script(script).main([f"--model={model}", f"--output_dir={out}", "--steps=1", *data, *flags]) == 0
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    kept = [{k: v for k, v in line.items() if not k.startswith(("time/", "memory/"))} for line in lines]
+    kept = [
+        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "per_s" not in k} for line in lines
+    ]
     return kept, (out / "samples.jsonl").read_text(), out
 
 
@@ -94,3 +96,18 @@ def test_trl_rollouts_and_held_out_figures_are_the_models_own(harsh, tmp_path, n
         for made, came in ((plain, TINY_LM), (spoilt, harsh)):
             own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (came, made[2] / name))
             assert own == saved
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        ("ppo_train", ["--algorithm=grpo", "--batch_size=16", "--group_size=4", "--sample_every=1"]),
+        ("on_policy_distillation", [f"--teacher={TINY_LM}", "--batch_size=8", "--sample_every=1"]),
+    ],
+)
+def test_our_own_loops_obey_none_of_them(harsh, tmp_path, no_curves, script, flags):
+    plain, spoilt = (run_of(tmp_path / m.name, script, m, "--max_new_tokens=24", *flags) for m in (TINY_LM, harsh))
+    assert spoilt[:2] == plain[:2]
+    own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (harsh, spoilt[2] / "final"))
+    assert own == saved
