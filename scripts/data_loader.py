@@ -965,6 +965,118 @@ def is_program(text: str) -> bool:
         return False
 
 
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+
+
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
+    )
+
+
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    if isinstance(prompt, str):
+        return encode_text(tokenizer, prompt)
+    if tokenizer.chat_template:
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+
+
 # ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
 
 
@@ -1284,7 +1396,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     if messages[-1]["role"] not in ("user", "tool"):
         got, advice = (
             f"last role {messages[-1]['role']}",
-            "naming the field `messages`, or moving the end to `completion`",
+            "naming the field `messages`, moving the end to `completion`, or, where the model is to go on with it, "
+            "giving the file to the trainer as it is",
         )
         raise BadRow(name, got, "a prompt that ends with user or tool", advice)
     return messages
@@ -3959,10 +4072,8 @@ def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
     if tokenizer.chat_template:
         tools = row.get("tools") if isinstance(row.get("tools"), list) else None
-        return tokenizer.apply_chat_template(
-            row["prompt"], tools=tools, add_generation_prompt=True, tokenize=True, return_dict=True
-        )["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in row["prompt"]) + "\n").input_ids
+        return chat_ids(tokenizer, row["prompt"], tools=tools)
+    return encode_prompt(tokenizer, row["prompt"])
 
 
 class Collator:

@@ -1454,9 +1454,108 @@ def give_template(tokenizer, file: str) -> None:
         tokenizer.chat_template = template_text(file)
 
 
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def template_marks(tokenizer) -> list[str]:
+    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
+    try:
+        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+    except Exception:  # a template raises what it likes
+        return []
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+    after = text.rpartition("Question")[2].strip()
+    marks = [token for token in added if token in text and token.strip()]
+    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+
+
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
 
 
 # ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
@@ -1496,6 +1595,8 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
         (text, the server's finish_reason, its count of tokens or None).
     """
     chat = isinstance(prompt, list)
+    if chat and prompt[-1]["role"] == "assistant":  # as vLLM and SGLang go on with it
+        body = body | {"add_generation_prompt": False, "continue_final_message": True}
     url = base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
     answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)
     try:
@@ -2616,6 +2717,9 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
         given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
@@ -2630,6 +2734,14 @@ class TurnBridge:
                     ids = self.guarded(self.parted(messages), given)
                 self.rendered[key] = tools, ids  # the tools are kept, or others get their id
             return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages in which nothing is read as a control token."""
@@ -2997,7 +3109,8 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", talk, value)
         if said is not None:
-            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
         try:
             talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
@@ -3255,7 +3368,12 @@ def playable_rows(
     for row in rows:
         prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
         turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = setup.bridge.render(turns, tools)
+        try:
+            ids = setup.bridge.render(turns, tools)
+        except ValueError as error:
+            raise UserError(
+                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
+            ) from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
@@ -3570,6 +3688,16 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
+def generation_settings(source: str):
+    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source)
+    except OSError:  # no such file
+        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
 
 
 # ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
@@ -4918,18 +5046,12 @@ def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bo
     return head + messages
 
 
-def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids with the tokenizer's own special tokens, but no second BOS before one that the text begins with."""
-    start = tokenizer.bos_token
-    return tokenizer.encode(text, **({"add_special_tokens": False} if start and text.startswith(start) else {}))
-
-
 def render(tokenizer, prompt, **template) -> str:
-    """The text of chat messages by the chat template, with the generation prompt; text as it is."""
+    """The text of chat messages by the chat template, up to where the model writes; text as it is."""
     if isinstance(prompt, str):
         return prompt
     try:
-        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
+        return chat_text(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
         raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
 
@@ -4945,11 +5067,10 @@ def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], 
     text = render(tokenizer, prompt, **template)
     choice = choice if isinstance(prompt, list) else f" {choice}"
     context = text.rstrip()
-    special = {"add_special_tokens": False} if isinstance(prompt, list) else {}
-    if tokenizer.bos_token and text.startswith(tokenizer.bos_token):
-        special = {"add_special_tokens": False}
-    whole = tokenizer.encode(text + choice, **special)
-    before = tokenizer.encode(context, **special)
+    if isinstance(prompt, list):
+        whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, context))
+    else:
+        whole, before = encode_text(tokenizer, text + choice), encode_text(tokenizer, context)
     return before, whole[len(before) :]
 
 
@@ -5307,12 +5428,20 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     room = (model.max_length or math.inf) - limit
     if not task.logprobs:
         need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
+    marks = template_marks(model.tokenizer) if chat and model.tokenizer else []
     for row in rows:
         if type(task) is Perplexity:
             prompts.append(task.text(row))
             requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
             continue
-        prompt = add_shots(task, task.question(row), worked, config, chat)
+        question = task.question(row)
+        templated = isinstance(question, str) and any(mark in question for mark in marks)
+        need(
+            not templated or not (worked or config.system_prompt),
+            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
+            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
+        )
+        prompt = add_shots(task, question, worked, config, chat and not templated)
         prompts.append(prompt)
         if task.logprobs:
             pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]
@@ -5992,7 +6121,7 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
-        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+        from transformers import AutoConfig, AutoTokenizer
 
         refuse_adapter(source, "--model", "with --engine vllm")
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
@@ -6008,11 +6137,7 @@ class VllmModel(LocalModel):
             give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
-        try:
-            generation = GenerationConfig.from_pretrained(source)
-        except OSError:
-            generation = GenerationConfig.from_model_config(shape)
-        return ConfigOnly(shape, generation, kind), tokenizer, getattr(shape, "_commit_hash", None)
+        return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
 
     def generate(self, requests, done):
         params = [

@@ -1762,17 +1762,123 @@ def as_turns(prompt, chat: bool):
     return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
 
 
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
+    )
+
+
+def template_marks(tokenizer) -> list[str]:
+    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
+    try:
+        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+    except Exception:  # a template raises what it likes
+        return []
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+    after = text.rpartition("Question")[2].strip()
+    marks = [token for token in added if token in text and token.strip()]
+    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+
+
 def strings_past_template(config, tokenizer, prompts: list) -> int:
-    """How many prompts are strings that bypass the model's chat template."""
+    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
     if config.chat or not tokenizer.chat_template:
         return 0
-    return sum(isinstance(prompt, str) for prompt in prompts)
+    marks = template_marks(tokenizer)
+    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none."""
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
     has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
     need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    if config.chat:
+        marks = template_marks(tokenizer)
+        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        need(
+            not twice,
+            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
+            "plain text; try without --chat",
+        )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -1788,14 +1894,38 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
 
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
     if isinstance(prompt, str):
-        return tokenizer(prompt).input_ids
+        return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-        return ids["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+
+
+def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
+    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    try:
+        ids = encode_prompt(tokenizer, prompt, **template)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(
+            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
+            "other roles, or --chat_template FILE"
+        ) from error
+    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    return ids
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -1813,11 +1943,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
         )
         prompt = row[config.prompt_column]
         check_prompt(prompt, where)
-        try:
-            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
-        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
             kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
@@ -3011,6 +3137,9 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
         given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
@@ -3025,6 +3154,14 @@ class TurnBridge:
                     ids = self.guarded(self.parted(messages), given)
                 self.rendered[key] = tools, ids  # the tools are kept, or others get their id
             return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages in which nothing is read as a control token."""
@@ -3392,7 +3529,8 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", talk, value)
         if said is not None:
-            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
         try:
             talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
@@ -3665,7 +3803,12 @@ def playable_rows(
     for row in rows:
         prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
         turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = setup.bridge.render(turns, tools)
+        try:
+            ids = setup.bridge.render(turns, tools)
+        except ValueError as error:
+            raise UserError(
+                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
+            ) from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
@@ -3989,6 +4132,26 @@ def shaped_network(config: BaseConfig, source: str):
             return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
+
+
+def generation_settings(source: str):
+    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source)
+    except OSError:  # no such file
+        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+
+
+def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
+    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+
+    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    """
+    from transformers import GenerationConfig
+
+    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
 
 
 def unwrapped(model):
@@ -4923,14 +5086,10 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
             f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
             "try the model's -Instruct or -it variant, or prompts that are plain strings",
         )
-        try:
-            ids = encode_prompt(tokenizer, prompt, **template)
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
-        need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
+        ids = checked_ids(tokenizer, prompt, where, **template)
         if len(ids) <= config.max_prompt_length:
             columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": given, "prompt_ids": list(ids), "columns": columns})
+            kept.append({"prompt": given, "prompt_ids": ids, "columns": columns})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
     if len(kept) < len(rows):
@@ -5062,6 +5221,12 @@ class BandedPrompts:
             setattr(self, name, value)
 
 
+def sent_prompt(config: Config, prompt):
+    """A prompt for a table: arguments of tool calls are JSON text, as a table gives all objects the same keys."""
+    turns = as_turns(prompt, config.chat)
+    return turns if isinstance(turns, str) else with_arguments(as_json, turns)
+
+
 def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedPrompts | None, numbered: bool):
     """All positions of a run as a data set for TRL, which keeps its order: a prompt and the number of its row.
 
@@ -5070,7 +5235,7 @@ def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedProm
     """
     from datasets import Dataset
 
-    sent = [*map(str, range(len(rows)))] if numbered else [as_turns(row["prompt"], config.chat) for row in rows]
+    sent = [*map(str, range(len(rows)))] if numbered else [sent_prompt(config, row["prompt"]) for row in rows]
     length = plan.rollouts * plan.prompts_per_rollout
     if not band:
         data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))})
@@ -5451,13 +5616,7 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
 
 def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
-    from transformers import AutoConfig, GenerationConfig
-
-    model = base_of(config.model)
-    try:
-        found = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:  # no such file
-        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model)).eos_token_id
+    found = generation_settings(base_of(config.model)).eos_token_id
     return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
 
 
@@ -5760,16 +5919,21 @@ def resume_point(config: Config) -> Path | None:
     return saved[max(saved)] if saved else None
 
 
-def save_plain_tokenizer(config: Config, folder: Path) -> None:
-    """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
+def save_as_it_came(config: Config, folder: Path) -> None:
+    """Save the start's tokenizer and generation settings: TRL's tokenizer pads on the left, rollouts obey no settings.
+
+    An adapter has no generation settings of its own.
+    """
     from transformers import AutoTokenizer
 
     AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
+    if (folder / "generation_config.json").exists():
+        generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
 
 
 def tidy_checkpoint(config: Config, folder: Path) -> None:
-    """Put the start's tokenizer into a checkpoint of TRL's, and let others read its files as the umask has it."""
-    save_plain_tokenizer(config, folder)
+    """Put what came with the model into a checkpoint of TRL's, and let others read its files as the umask has it."""
+    save_as_it_came(config, folder)
     follow_umask(folder)
 
 
@@ -5790,7 +5954,6 @@ def export_final(config: Config, trainer) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
 
         dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
-        save_plain_tokenizer(config, folder)
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)
@@ -5800,6 +5963,7 @@ def export_final(config: Config, trainer) -> None:
             merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
         elif not config.lora_rank:
             AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+        save_as_it_came(config, folder)
 
     write_folder(Path(config.output_dir) / "final", write)
     shutil.rmtree(raw)
@@ -5810,7 +5974,9 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = load_pretrained(AutoModelForCausalLM, str(Path(config.output_dir) / "final"))
+    final = Path(config.output_dir) / "final"
+    model = load_pretrained(AutoModelForCausalLM, str(final))
+    sample_plainly(model, end_ids_of(config, tokenizer), tokenizer.pad_token_id)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
         model = model.to("cuda")
@@ -6189,6 +6355,13 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
+    template = args.chat_template_kwargs or {}
+    trainer._tokenize_prompts = lambda prompts: (  # TRL's would double BOS, and answer an assistant's turn
+        [encode_prompt(tokenizer, prompt, **template) for prompt in prompts],
+        None,
+        {},
+    )
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
     for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():

@@ -91,6 +91,24 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+
+def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
+    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+
+    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    """
+    from transformers import GenerationConfig
+
+    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 # --------------------------------------------------------------------------- pages (src/programs/new_trainer/pages.py)
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
@@ -354,10 +372,9 @@ def ends_of(model, tokenizer) -> list[int]:
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
     import torch
-    from transformers import GenerationConfig
 
     width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
-    model.generation_config = GenerationConfig(eos_token_id=ends or None, pad_token_id=(ends or [0])[0])  # no penalties
+    sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
         part = ids[i : i + 64]
         rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)

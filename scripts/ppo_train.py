@@ -2394,17 +2394,123 @@ def as_turns(prompt, chat: bool):
     return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
 
 
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
+    )
+
+
+def template_marks(tokenizer) -> list[str]:
+    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
+    try:
+        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+    except Exception:  # a template raises what it likes
+        return []
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+    after = text.rpartition("Question")[2].strip()
+    marks = [token for token in added if token in text and token.strip()]
+    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+
+
 def strings_past_template(config, tokenizer, prompts: list) -> int:
-    """How many prompts are strings that bypass the model's chat template."""
+    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
     if config.chat or not tokenizer.chat_template:
         return 0
-    return sum(isinstance(prompt, str) for prompt in prompts)
+    marks = template_marks(tokenizer)
+    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none."""
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
     has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
     need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    if config.chat:
+        marks = template_marks(tokenizer)
+        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        need(
+            not twice,
+            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
+            "plain text; try without --chat",
+        )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2420,14 +2526,38 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
 
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
     if isinstance(prompt, str):
-        return tokenizer(prompt).input_ids
+        return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-        return ids["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+
+
+def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
+    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    try:
+        ids = encode_prompt(tokenizer, prompt, **template)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(
+            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
+            "other roles, or --chat_template FILE"
+        ) from error
+    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    return ids
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2445,11 +2575,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
         )
         prompt = row[config.prompt_column]
         check_prompt(prompt, where)
-        try:
-            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
-        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
             kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
@@ -3802,6 +3928,9 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
         given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
@@ -3816,6 +3945,14 @@ class TurnBridge:
                     ids = self.guarded(self.parted(messages), given)
                 self.rendered[key] = tools, ids  # the tools are kept, or others get their id
             return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages in which nothing is read as a control token."""
@@ -4183,7 +4320,8 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", talk, value)
         if said is not None:
-            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
         try:
             talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
@@ -4471,7 +4609,12 @@ def playable_rows(
     for row in rows:
         prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
         turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = setup.bridge.render(turns, tools)
+        try:
+            ids = setup.bridge.render(turns, tools)
+        except ValueError as error:
+            raise UserError(
+                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
+            ) from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")

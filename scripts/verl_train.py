@@ -1721,17 +1721,113 @@ def give_template(tokenizer, file: str) -> None:
         tokenizer.chat_template = template_text(file)
 
 
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
+    )
+
+
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
 
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
     if isinstance(prompt, str):
-        return tokenizer(prompt).input_ids
+        return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-        return ids["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
@@ -3026,6 +3122,9 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
         given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
@@ -3040,6 +3139,14 @@ class TurnBridge:
                     ids = self.guarded(self.parted(messages), given)
                 self.rendered[key] = tools, ids  # the tools are kept, or others get their id
             return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages in which nothing is read as a control token."""
@@ -3407,7 +3514,8 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", talk, value)
         if said is not None:
-            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
         try:
             talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
@@ -3695,7 +3803,12 @@ def playable_rows(
     for row in rows:
         prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
         turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = setup.bridge.render(turns, tools)
+        try:
+            ids = setup.bridge.render(turns, tools)
+        except ValueError as error:
+            raise UserError(
+                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
+            ) from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
@@ -4879,6 +4992,11 @@ def verl_rows(
         )
         check_prompt(prompt, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        need(
+            messages[-1]["role"] != "assistant",
+            f"{where}: got a prompt that ends in an assistant's turn, after which verl begins another; expected a "
+            "user's; try ppo_train.py or grpo_train.py, which go on with it",
+        )
         odd = sorted({key for message in messages for key in message} - {"role", "content"})
         need(
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"

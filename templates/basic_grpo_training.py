@@ -84,7 +84,7 @@ def main():
     """Train, save adapter and merged model, and show what the merged model says."""
     import torch
     from peft import LoraConfig
-    from transformers import AutoTokenizer, pipeline
+    from transformers import AutoTokenizer, GenerationConfig, pipeline
     from transformers.utils import find_adapter_config_file
     from trl import GRPOConfig, GRPOTrainer
 
@@ -92,6 +92,8 @@ def main():
         what = f"got LoRA adapter {MODEL!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {MODEL} --output merged`, then that")
     gpu, dataset = torch.cuda.is_available(), make_dataset()
+    if any(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for prompt in dataset["prompt"]):
+        sys.exit("error: got a prompt that ends in an assistant's turn; TRL opens another; try scripts/grpo_train.py")
     bf16 = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     config = GRPOConfig(
         output_dir=OUTPUT,
@@ -122,15 +124,21 @@ def main():
     #     target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])
     # lora = None
     trainer = GRPOTrainer(model=model, args=config, reward_funcs=REWARDS, train_dataset=dataset, peft_config=lora)
+    model = trainer.model.get_base_model()  # what generation_config.json has for serving would spoil the rollouts
+    serving, ends = model.generation_config, {"eos_token_id": trainer.eos_token_ids}
+    model.generation_config = GenerationConfig(**ends, pad_token_id=trainer.processing_class.pad_token_id)
     trainer.train()
 
     trainer.save_model(f"{OUTPUT}/adapter")
-    trainer.model.merge_and_unload().save_pretrained(f"{OUTPUT}/merged")
+    merged = trainer.model.merge_and_unload()
+    merged.save_pretrained(f"{OUTPUT}/merged")
+    serving.to_json_file(f"{OUTPUT}/merged/generation_config.json")
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(f"{OUTPUT}/merged")  # TRL's own pads on the left
     for file in Path(OUTPUT).rglob("*.safetensors"):  # written for their owner only
         file.chmod(Path(OUTPUT).stat().st_mode & 0o666)
 
     ask = pipeline("text-generation", model=f"{OUTPUT}/merged")
+    ask.generation_config = ask.model.generation_config = model.generation_config
     for row in dataset.select(range(4)):
         said = ask(row["prompt"], max_new_tokens=MAX_TOKENS, do_sample=False)[0]["generated_text"][-1]["content"]
         print(f"{row['prompt'][-1]['content'][-60:]!r}, expected {row['answer']!r}: {said[-80:]!r}")

@@ -45,16 +45,33 @@ class Config:  # all settings; each is a flag
     lr: float = 0.0  # 0: 1e-3 below 50M parameters, else 1e-5
 
 
+def encode(config, tokenizer, prompt):
+    """Token ids of a prompt up to where the model writes: in a new turn, or in the assistant's that ends the prompt."""
+    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    if isinstance(prompt, str) and config.chat and tokenizer.chat_template and not any(x in prompt for x in special):
+        prompt = [{"role": "user", "content": prompt}]  # with such tokens it has the template's form already
+    if isinstance(prompt, str):
+        ids = tokenizer.encode(prompt)
+        return ids[1:] if ids[:2] == [tokenizer.bos_token_id] * 2 else ids
+    for call in [call["function"] for turn in prompt for call in turn.get("tool_calls") or ()]:
+        if isinstance(call["arguments"], str):  # OpenAI's form: a template would encode it again
+            call["arguments"] = json.loads(call["arguments"])
+    goes_on = prompt[-1]["role"] == "assistant"
+    turn = {"add_generation_prompt": not goes_on, "continue_final_message": goes_on}
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, **turn)
+    text = text.replace("<think>\n\n</think>\n\n<think>", "<think>")  # Qwen3 puts an empty thought before one begun
+    if goes_on and not text.endswith(prompt[-1]["content"]):
+        raise ValueError(f"the chat template ends the prompt with {text[-40:]!r}, not with its last turn as it is")
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
 def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
-    rows, number, turn = [], 0, {"add_generation_prompt": True, "return_dict": False}
+    rows, number = [], 0
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
-            prompt = columns["prompt"]
-            if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
-                prompt = [{"role": "user", "content": prompt}]
-            ids = tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **turn)
+            ids = encode(config, tokenizer, columns["prompt"])
             if 0 < len(ids) <= config.max_prompt_tokens:
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:

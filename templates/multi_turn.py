@@ -58,6 +58,11 @@ def load_rows(config, tokenizer, file):
             columns = json.loads(line)
             prompt = columns["prompt"]
             turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            if turns[-1]["role"] == "assistant":
+                raise ValueError("the prompt ends in an assistant's turn; expected a user's, as scripts/ go on with it")
+            for call in [call["function"] for turn in turns for call in turn.get("tool_calls") or ()]:
+                if isinstance(call["arguments"], str):  # OpenAI's form: a template would encode it again
+                    call["arguments"] = json.loads(call["arguments"])
             row = {"messages": turns, "prompt_ids": render(tokenizer, turns), "where": f"{file}:{number}"}
             rows += [row | {"columns": columns}] * (len(row["prompt_ids"]) <= longest)
     except Exception as error:

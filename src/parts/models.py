@@ -178,6 +178,26 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     return sorted(ends), pad_id
 
 
+def generation_settings(source: str):
+    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source)
+    except OSError:  # no such file
+        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+
+
+def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
+    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+
+    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    """
+    from transformers import GenerationConfig
+
+    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+
+
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -43,7 +43,8 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", talk, value)
         if said is not None:
-            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
         try:
             talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from parts.chat import template_settings
 from parts.conversations import Conversation, PlayLimits
 from parts.environments import EnvironmentKind, Environments, load_environments
-from parts.messages import need, say
+from parts.messages import UserError, need, say
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
 from parts.tool_calls import call_format
@@ -150,7 +150,12 @@ def playable_rows(
     for row in rows:
         prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
         turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = setup.bridge.render(turns, tools)
+        try:
+            ids = setup.bridge.render(turns, tools)
+        except ValueError as error:
+            raise UserError(
+                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
+            ) from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
-from parts.chat import as_turns, check_template, template_settings
+from parts.chat import as_turns, chat_ids, check_template, template_settings
 from parts.messages import UserError, need, say
 from parts.question_parts import warn_unread
 from parts.rows import check_prompt, read_rows
@@ -12,14 +12,38 @@ from parts.settings import BaseConfig
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
 
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
     if isinstance(prompt, str):
-        return tokenizer(prompt).input_ids
+        return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-        return ids["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+
+
+def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
+    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    try:
+        ids = encode_prompt(tokenizer, prompt, **template)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(
+            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
+            "other roles, or --chat_template FILE"
+        ) from error
+    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    return ids
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -37,11 +61,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
         )
         prompt = row[config.prompt_column]
         check_prompt(prompt, where)
-        try:
-            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
-        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
             kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})

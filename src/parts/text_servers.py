@@ -43,6 +43,8 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
         (text, the server's finish_reason, its count of tokens or None).
     """
     chat = isinstance(prompt, list)
+    if chat and prompt[-1]["role"] == "assistant":  # as vLLM and SGLang go on with it
+        body = body | {"add_generation_prompt": False, "continue_final_message": True}
     url = base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
     answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)
     try:

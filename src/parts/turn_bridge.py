@@ -18,6 +18,7 @@ and compares each with the rendering of the whole.
 
 import threading
 
+from parts.chat import as_object, chat_text, with_arguments
 from parts.control_tokens import sanitized_ids, sanitizes
 from parts.environments import Environments
 from parts.messages import UserError, need, say
@@ -55,6 +56,9 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
         given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
@@ -69,6 +73,14 @@ class TurnBridge:
                     ids = self.guarded(self.parted(messages), given)
                 self.rendered[key] = tools, ids  # the tools are kept, or others get their id
             return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages in which nothing is read as a control token."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from parts.batches import left_pad
+from parts.chat import chat_ids
 from parts.messages import UserError, need, suggest
+from parts.prompts import encode_prompt
 from programs.data_loader.row_reader import digest
 
 
@@ -14,10 +16,8 @@ def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
     if tokenizer.chat_template:
         tools = row.get("tools") if isinstance(row.get("tools"), list) else None
-        return tokenizer.apply_chat_template(
-            row["prompt"], tools=tools, add_generation_prompt=True, tokenize=True, return_dict=True
-        )["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in row["prompt"]) + "\n").input_ids
+        return chat_ids(tokenizer, row["prompt"], tools=tools)
+    return encode_prompt(tokenizer, row["prompt"])
 
 
 class Collator:

@@ -146,7 +146,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     if messages[-1]["role"] not in ("user", "tool"):
         got, advice = (
             f"last role {messages[-1]['role']}",
-            "naming the field `messages`, or moving the end to `completion`",
+            "naming the field `messages`, moving the end to `completion`, or, where the model is to go on with it, "
+            "giving the file to the trainer as it is",
         )
         raise BadRow(name, got, "a prompt that ends with user or tool", advice)
     return messages

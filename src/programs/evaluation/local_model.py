@@ -15,13 +15,13 @@ from parts.key_cache import give_room
 from parts.messages import need, say
 from parts.models import attention_choice, load_error
 from parts.precision import compute_dtype, widest_float
+from parts.prompts import encode_text
 from parts.reward_texts import visible_text
 from parts.rows import is_hub_id
 from parts.sampling import inverse_cdf
 from parts.tokenizers import LOADABLE
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.local_turns import TurnAnswers
-from programs.evaluation.prompts import encode_text
 from programs.evaluation.run import evaluation_template
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request, fingerprint

@@ -1,6 +1,8 @@
 """Shots, templates, encoding."""
 
+from parts.chat import chat_text
 from parts.messages import UserError
+from parts.prompts import encode_text
 from programs.evaluation.rows_and_siblings import user_text
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
@@ -26,18 +28,12 @@ def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bo
     return head + messages
 
 
-def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids with the tokenizer's own special tokens, but no second BOS before one that the text begins with."""
-    start = tokenizer.bos_token
-    return tokenizer.encode(text, **({"add_special_tokens": False} if start and text.startswith(start) else {}))
-
-
 def render(tokenizer, prompt, **template) -> str:
-    """The text of chat messages by the chat template, with the generation prompt; text as it is."""
+    """The text of chat messages by the chat template, up to where the model writes; text as it is."""
     if isinstance(prompt, str):
         return prompt
     try:
-        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
+        return chat_text(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
         raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
 
@@ -53,9 +49,8 @@ def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], 
     text = render(tokenizer, prompt, **template)
     choice = choice if isinstance(prompt, list) else f" {choice}"
     context = text.rstrip()
-    special = {"add_special_tokens": False} if isinstance(prompt, list) else {}
-    if tokenizer.bos_token and text.startswith(tokenizer.bos_token):
-        special = {"add_special_tokens": False}
-    whole = tokenizer.encode(text + choice, **special)
-    before = tokenizer.encode(context, **special)
+    if isinstance(prompt, list):
+        whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, context))
+    else:
+        whole, before = encode_text(tokenizer, text + choice), encode_text(tokenizer, context)
     return before, whole[len(before) :]

@@ -7,7 +7,7 @@ import math
 import time
 from pathlib import Path
 
-from parts.chat import template_settings
+from parts.chat import template_marks, template_settings
 from parts.messages import UserError, need, say
 from parts.output_folder import versions, write_text
 from parts.paired_tests import summarize
@@ -84,12 +84,20 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     room = (model.max_length or math.inf) - limit
     if not task.logprobs:
         need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
+    marks = template_marks(model.tokenizer) if chat and model.tokenizer else []
     for row in rows:
         if type(task) is Perplexity:
             prompts.append(task.text(row))
             requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
             continue
-        prompt = add_shots(task, task.question(row), worked, config, chat)
+        question = task.question(row)
+        templated = isinstance(question, str) and any(mark in question for mark in marks)
+        need(
+            not templated or not (worked or config.system_prompt),
+            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
+            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
+        )
+        prompt = add_shots(task, question, worked, config, chat and not templated)
         prompts.append(prompt)
         if task.logprobs:
             pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from parts.adapters import refuse_adapter
 from parts.chat import give_template, template_settings
 from parts.messages import UserError
+from parts.models import generation_settings
 from parts.precision import compute_dtype
 from parts.text_servers import server_text
 from parts.vllm_options import import_vllm, vllm_options
@@ -34,7 +35,7 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
-        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+        from transformers import AutoConfig, AutoTokenizer
 
         refuse_adapter(source, "--model", "with --engine vllm")
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
@@ -50,11 +51,7 @@ class VllmModel(LocalModel):
             give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
-        try:
-            generation = GenerationConfig.from_pretrained(source)
-        except OSError:
-            generation = GenerationConfig.from_model_config(shape)
-        return ConfigOnly(shape, generation, kind), tokenizer, getattr(shape, "_commit_hash", None)
+        return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
 
     def generate(self, requests, done):
         params = [

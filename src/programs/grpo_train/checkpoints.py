@@ -6,9 +6,11 @@ from pathlib import Path
 
 from parts.adapters import base_of, load_pretrained, merged, tokenizer_of
 from parts.messages import need, say
+from parts.models import generation_settings, sample_plainly
 from parts.output_folder import check_folder, follow_umask, write_folder
 from parts.processes import world
 from parts.reward_texts import visible_text
+from programs.grpo_train.conversations_for_trl import end_ids_of
 from programs.grpo_train.settings import Config
 
 
@@ -36,16 +38,21 @@ def resume_point(config: Config) -> Path | None:
     return saved[max(saved)] if saved else None
 
 
-def save_plain_tokenizer(config: Config, folder: Path) -> None:
-    """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
+def save_as_it_came(config: Config, folder: Path) -> None:
+    """Save the start's tokenizer and generation settings: TRL's tokenizer pads on the left, rollouts obey no settings.
+
+    An adapter has no generation settings of its own.
+    """
     from transformers import AutoTokenizer
 
     AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
+    if (folder / "generation_config.json").exists():
+        generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
 
 
 def tidy_checkpoint(config: Config, folder: Path) -> None:
-    """Put the start's tokenizer into a checkpoint of TRL's, and let others read its files as the umask has it."""
-    save_plain_tokenizer(config, folder)
+    """Put what came with the model into a checkpoint of TRL's, and let others read its files as the umask has it."""
+    save_as_it_came(config, folder)
     follow_umask(folder)
 
 
@@ -66,7 +73,6 @@ def export_final(config: Config, trainer) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
 
         dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
-        save_plain_tokenizer(config, folder)
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)
@@ -76,6 +82,7 @@ def export_final(config: Config, trainer) -> None:
             merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
         elif not config.lora_rank:
             AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+        save_as_it_came(config, folder)
 
     write_folder(Path(config.output_dir) / "final", write)
     shutil.rmtree(raw)
@@ -86,7 +93,9 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = load_pretrained(AutoModelForCausalLM, str(Path(config.output_dir) / "final"))
+    final = Path(config.output_dir) / "final"
+    model = load_pretrained(AutoModelForCausalLM, str(final))
+    sample_plainly(model, end_ids_of(config, tokenizer), tokenizer.pad_token_id)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
         model = model.to("cuda")

@@ -12,6 +12,7 @@ from parts.adapters import base_of
 from parts.conversations import Conversation
 from parts.environments import Environments, load_environments, load_tools
 from parts.messages import need
+from parts.models import generation_settings
 from parts.play import play, play_metrics
 from parts.play_setup import (
     OF_ENVIRONMENT,
@@ -56,13 +57,7 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
 
 def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
-    from transformers import AutoConfig, GenerationConfig
-
-    model = base_of(config.model)
-    try:
-        found = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:  # no such file
-        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model)).eos_token_id
+    found = generation_settings(base_of(config.model)).eos_token_id
     return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
 
 

@@ -1,8 +1,8 @@
 """Prompts as a data set."""
 
 from parts.chat import as_turns, check_template, template_settings
-from parts.messages import UserError, need, say, suggest
-from parts.prompts import RESERVED, encode_prompt
+from parts.messages import need, say, suggest
+from parts.prompts import RESERVED, checked_ids
 from parts.question_parts import warn_unread
 from parts.rows import check_prompt, read_rows
 from parts.tokenizers import open_tokenizer
@@ -43,14 +43,10 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
             f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
             "try the model's -Instruct or -it variant, or prompts that are plain strings",
         )
-        try:
-            ids = encode_prompt(tokenizer, prompt, **template)
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
-        need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
+        ids = checked_ids(tokenizer, prompt, where, **template)
         if len(ids) <= config.max_prompt_length:
             columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": given, "prompt_ids": list(ids), "columns": columns})
+            kept.append({"prompt": given, "prompt_ids": ids, "columns": columns})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
     if len(kept) < len(rows):

@@ -1,6 +1,6 @@
 """The data as TRL sees it, one long pass: in an order fixed at the start, or drawn by pass rates rollout by rollout."""
 
-from parts.chat import as_turns
+from parts.chat import as_json, as_turns, with_arguments
 from parts.messages import need
 from parts.pass_band import draw_in_band, next_rates
 from parts.processes import gather_rows
@@ -48,6 +48,12 @@ class BandedPrompts:
             setattr(self, name, value)
 
 
+def sent_prompt(config: Config, prompt):
+    """A prompt for a table: arguments of tool calls are JSON text, as a table gives all objects the same keys."""
+    turns = as_turns(prompt, config.chat)
+    return turns if isinstance(turns, str) else with_arguments(as_json, turns)
+
+
 def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedPrompts | None, numbered: bool):
     """All positions of a run as a data set for TRL, which keeps its order: a prompt and the number of its row.
 
@@ -56,7 +62,7 @@ def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedProm
     """
     from datasets import Dataset
 
-    sent = [*map(str, range(len(rows)))] if numbered else [as_turns(row["prompt"], config.chat) for row in rows]
+    sent = [*map(str, range(len(rows)))] if numbered else [sent_prompt(config, row["prompt"]) for row in rows]
     length = plan.rollouts * plan.prompts_per_rollout
     if not band:
         data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))})

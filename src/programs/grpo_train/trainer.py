@@ -8,10 +8,11 @@ from pathlib import Path
 from parts.adapters import adapter_settings, base_of, with_adapter
 from parts.memory_used import forget_peak, memory_metrics
 from parts.messages import DivergedError, RewardError, UserError, need, say
-from parts.models import keep_differentiable, nf4_config
+from parts.models import keep_differentiable, nf4_config, sample_plainly
 from parts.pass_band import band_metrics
 from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
+from parts.prompts import encode_prompt
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies
@@ -281,6 +282,13 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
+    template = args.chat_template_kwargs or {}
+    trainer._tokenize_prompts = lambda prompts: (  # TRL's would double BOS, and answer an assistant's turn
+        [encode_prompt(tokenizer, prompt, **template) for prompt in prompts],
+        None,
+        {},
+    )
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
     for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():

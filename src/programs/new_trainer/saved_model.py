@@ -5,6 +5,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from parts.models import sample_plainly
+
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
     """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
@@ -47,10 +49,9 @@ def ends_of(model, tokenizer) -> list[int]:
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
     import torch
-    from transformers import GenerationConfig
 
     width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
-    model.generation_config = GenerationConfig(eos_token_id=ends or None, pad_token_id=(ends or [0])[0])  # no penalties
+    sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
         part = ids[i : i + 64]
         rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)

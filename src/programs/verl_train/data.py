@@ -44,6 +44,11 @@ def verl_rows(
         )
         check_prompt(prompt, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        need(
+            messages[-1]["role"] != "assistant",
+            f"{where}: got a prompt that ends in an assistant's turn, after which verl begins another; expected a "
+            "user's; try ppo_train.py or grpo_train.py, which go on with it",
+        )
         odd = sorted({key for message in messages for key in message} - {"role", "content"})
         need(
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"

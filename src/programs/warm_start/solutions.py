@@ -3,8 +3,9 @@
 import json
 
 from parts.bundle import EMBEDDED_REWARDS
-from parts.chat import as_turns, template_settings
+from parts.chat import as_turns, template_settings, write_chat
 from parts.messages import need, say
+from parts.prompts import encode_text
 from parts.reward_calls import call_limits
 from parts.reward_texts import visible_text
 from parts.rewards import Reward
@@ -41,10 +42,12 @@ def continued_ids(config: Config, tokenizer, row: dict, text: str) -> list[int]:
     sent, prompt_ids = as_turns(row["prompt"], config.chat), row["prompt_ids"]
     try:
         if isinstance(sent, str):
-            whole = tokenizer(sent + text).input_ids
+            whole = encode_text(tokenizer, sent + text)
         elif tokenizer.chat_template:
-            messages = [*sent, {"role": "assistant", "content": text}]
-            whole = tokenizer.apply_chat_template(messages, return_dict=True, **template_settings(config))["input_ids"]
+            before, begun = (sent[:-1], sent[-1]["content"]) if sent[-1]["role"] == "assistant" else (sent, "")
+            answered = [*before, {"role": "assistant", "content": begun + text}]
+            whole = write_chat(tokenizer, answered, **template_settings(config))
+            whole = tokenizer(whole, add_special_tokens=False).input_ids
         else:
             return []
     except Exception:  # a template raises what it likes; the text alone is encoded then

@@ -1,0 +1,316 @@
+"""What a prompt becomes: no second BOS, tool arguments written once, an assistant's turn gone on with."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from chat_tokenizers import chat_tokenizer
+from conftest import ROOT, TINY_LM, load_module, load_script
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
+
+from parts.chat import chat_text, check_template
+from parts.environments import load_environments
+from parts.messages import UserError
+from parts.play import play
+from parts.play_setup import make_play_setup
+from parts.prompts import encode_prompt
+from parts.rows import read_rows
+from programs.evaluation.prompts import encode_pair, encode_rendered
+from programs.warm_start.solutions import solution_ids
+
+QUESTION = {"role": "user", "content": "What is 2 + 3?"}
+PAGES = ("ppo", "grpo", "distillation")
+
+
+def by_page(page):
+    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
+    return lambda tokenizer, prompt: module.encode(SimpleNamespace(chat=False), tokenizer, prompt)
+
+
+ENCODERS = {"trainers": encode_prompt, "evaluation": encode_rendered, **{page: by_page(page) for page in PAGES}}
+
+
+@pytest.fixture(params=ENCODERS)
+def encode(request):
+    """Token ids of a prompt by a program."""
+    return ENCODERS[request.param]
+
+
+def beginning(tokenizer, *tokens: str, end: str = ""):
+    """A tokenizer that puts tokens before a text, as Llama's and Gemma's put BOS, and one behind it."""
+    tokenizer.add_tokens([*tokens], special_tokens=True)
+    form = [*tokens, "$A", *filter(None, [end])]
+    names = [(token, tokenizer.convert_tokens_to_ids(token)) for token in {*form} - {"$A"}]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=names)
+    return tokenizer
+
+
+# ------------------------------------------------------------------------------------------------ BOS
+
+
+@pytest.mark.parametrize("name", ["llama3", "gemma", "tiny"])
+@pytest.mark.parametrize("text", ["<s>2+3=", "<s> 2+3=", "<s><|user|>2+3=<|end|>", "2+3=", "", "<s>", "1 <s> 2"])
+def test_bos_is_never_doubled(encode, name, text):
+    tokenizer = beginning(chat_tokenizer(name, "<|end|>"), "<s>")
+    expected = [tokenizer.bos_token_id, *tokenizer.encode(text.removeprefix("<s>"), add_special_tokens=False)]
+    assert encode(tokenizer, text) == expected
+
+
+@pytest.mark.parametrize("text", ["[gMASK]<sop>2+3=", "2+3="])
+def test_several_tokens_before_a_text_and_one_behind_it_are_not_doubled(text):
+    tokenizer = beginning(chat_tokenizer("tiny", "<|end|>"), "[gMASK]", "<sop>", end="<|end|>")
+    expected = tokenizer.encode("[gMASK]<sop>2+3=<|end|>", add_special_tokens=False)
+    assert encode_prompt(tokenizer, text) == expected
+
+
+def test_a_template_that_writes_bos_gets_no_second_one(encode):
+    tokenizer = beginning(chat_tokenizer("llama3", "<|eot_id|>"), "<s>")
+    ids = encode(tokenizer, [QUESTION])
+    assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
+
+
+def test_choices_of_evaluation_have_one_bos():
+    tokenizer = beginning(chat_tokenizer("tiny", "<|end|>"), "<s>")
+    assert encode_pair(tokenizer, "<s>2+3=", "5") == encode_pair(tokenizer, "2+3=", "5")
+
+
+@pytest.mark.parametrize("name", ["llama3", "gemma", "qwen3", "deepseek_r1_distill", "mistral", "tiny"])
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat):
+    tokenizer = chat_tokenizer(name, "<|im_end|>")
+    text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
+    config = SimpleNamespace(chat=chat, model="my-model")
+    if chat:
+        with pytest.raises(UserError, match=r"form of the chat template already.*try without --chat"):
+            check_template(config, tokenizer, "d.jsonl", ["plain", text])
+    else:
+        check_template(config, tokenizer, "d.jsonl", [text])
+        assert "try --chat" not in capsys.readouterr().err
+    page = load_module(ROOT / "templates" / "ppo.py", "page_ppo")
+    assert page.encode(SimpleNamespace(chat=True), tokenizer, text) == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_plain_strings_still_get_the_advice(capsys):
+    tokenizer = chat_tokenizer("qwen3", "<|im_end|>")
+    prompts = ["Write in <think> and </think> tags: 2+3?", "A: 2\nB: 3"]
+    check_template(SimpleNamespace(chat=True, model="m"), tokenizer, "d.jsonl", prompts)
+    check_template(SimpleNamespace(chat=False, model="m"), tokenizer, "d.jsonl", prompts)
+    assert "2 of 2 prompts are strings" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ tool calls
+
+ARGUMENTS = {"city": 'Pa"ris', "days": [1, None]}
+JSON_ONCE = '{"city": "Pa\\"ris", "days": [1, null]}'
+
+
+def called(arguments, **more) -> list[dict]:
+    """A prompt with a tool call and its result."""
+    call = {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return [QUESTION, answer, {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": "Rain"}]
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1", "gptoss", "mistral", "tiny_tools", "deepseekv3"])
+@pytest.mark.parametrize("arguments", [ARGUMENTS, json.dumps(ARGUMENTS)], ids=["object", "text"])
+def test_tool_arguments_are_written_once(name, arguments):
+    tokenizer = chat_tokenizer(name, "<|im_end|>")
+    assert JSON_ONCE in chat_text(tokenizer, called(arguments))
+    ids = encode_prompt(tokenizer, called(arguments))
+    assert ids == encode_rendered(tokenizer, called(arguments)) and JSON_ONCE in tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_write_tool_arguments_once(page):
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    assert JSON_ONCE in tokenizer.decode(ENCODERS[page](tokenizer, called(json.dumps(ARGUMENTS))))
+
+
+def test_a_template_that_prints_arguments_gets_json():
+    tokenizer = chat_tokenizer("tiny_tools", "<|end|>")
+    tokenizer.chat_template = tokenizer.chat_template.replace("c.function.arguments | tojson", "c.function.arguments")
+    for arguments in (ARGUMENTS, json.dumps(ARGUMENTS)):
+        assert JSON_ONCE in chat_text(tokenizer, called(arguments))
+
+
+def test_arguments_that_are_no_object_are_refused():
+    with pytest.raises(ValueError, match="arguments of a tool call are 'city=Paris', no JSON object"):
+        encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called("city=Paris"))
+
+
+def test_no_arguments_may_be_empty_text():
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    assert chat_text(tokenizer, called("")) == chat_text(tokenizer, called({}))
+
+
+def test_the_loaders_batches_write_tool_arguments_once():
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    ids = load_script("data_loader").prompt_ids(tokenizer, {"prompt": called(json.dumps(ARGUMENTS))})
+    assert JSON_ONCE in tokenizer.decode(ids)
+
+
+# ------------------------------------------------------------------------------------------------ the assistant's turn
+
+PREFILLS = ("Let me solve this", "<think>\n", "Step 1: ")
+
+
+def going_on(text: str) -> list[dict]:
+    """A prompt that ends in an assistant's turn."""
+    return [QUESTION, {"role": "assistant", "content": text}]
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "phi3", "qwen3_instruct_2507", "tiny", "smollm3"])
+@pytest.mark.parametrize("text", PREFILLS)
+def test_an_assistants_turn_is_gone_on_with(encode, name, text):
+    tokenizer = chat_tokenizer(name, "<|im_end|>")
+    new = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
+    assert encode(tokenizer, going_on(text)) == tokenizer.encode(new + text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "end"),
+    [
+        ("llama3", "<think>\n", "assistant<|end_header_id|>\n\n<think>\n"),  # it strips what it gets
+        ("gemma", " 2 + 3 \n", "<start_of_turn>model\n 2 + 3 \n"),
+        ("qwen3", "<think>\n", "<|im_start|>assistant\n<think>\n"),  # it puts an empty thought before text without one
+        (
+            "qwen3_5_think",
+            "<think>\nFirst",
+            "<|im_start|>assistant\n<think>\nFirst",
+        ),  # its new turns begin in a thought
+        ("qwen3", "<think>\nEasy\n</think>\n\nSo", "<|im_start|>assistant\n<think>\nEasy\n</think>\n\nSo"),
+        ("deepseek_r1_distill", "<think>\nFirst", "<｜Assistant｜><think>\nFirst"),
+        ("gptoss", "So", "<|start|>assistant<|channel|>final<|message|>So"),
+        ("qwen2_5", "", "<|im_start|>assistant\n"),  # an empty place for the answer
+        ("qwen3_5_think", "", "<|im_start|>assistant\n<think>\n"),
+    ],
+)
+def test_templates_that_change_a_turn(name, text, end):
+    tokenizer = chat_tokenizer(name, "<|im_end|>")
+    whole = chat_text(tokenizer, going_on(text))
+    assert whole.endswith(end) and "</think>" not in whole.removesuffix(end)
+    assert tokenizer.decode(encode_prompt(tokenizer, going_on(text))) == whole
+
+
+def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
+    tokenizer = chat_tokenizer("deepseek_r1_distill", "<|im_end|>")
+    (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": going_on("<think>\nEasy\n</think>\n\nSo")}))
+    grpo = load_script("grpo_train")
+    config = grpo.Config(data=str(tmp_path / "d.jsonl"))
+    with pytest.raises(grpo.UserError, match=r"d.jsonl, row 1: got .*does not keep the assistant's turn.*So"):
+        grpo.load_task(config, tokenizer, config.data)
+
+
+def test_a_tool_call_without_its_result_is_refused():
+    with pytest.raises(ValueError, match="ends in a tool call"):
+        encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called({})[:-1])
+
+
+def test_without_a_template_the_text_goes_on_too():
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = None
+    assert encode_prompt(tokenizer, going_on("So")) == tokenizer.encode("What is 2 + 3?\nSo")
+
+
+def test_solutions_go_on_with_it():
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    prompt = going_on("Let me see: ")
+    row = {"prompt": prompt, "prompt_ids": encode_prompt(tokenizer, prompt)}
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[tokenizer.eos_token_id])
+    config = SimpleNamespace(chat=False, chat_template_kwargs="")
+    expected = tokenizer.encode("it is 5<|im_end|>", add_special_tokens=False)
+    assert solution_ids(config, models, row, "it is 5") == expected
+
+
+def test_servers_go_on_with_it(monkeypatch):
+    sent = {}
+    preflight = load_script("evaluation")
+    answer = {"choices": [{"message": {"content": " 5"}}]}
+    monkeypatch.setattr(preflight, "server_json", lambda url, body, hint: sent.update(body) or answer)
+    preflight.server_text("http://h/v1", going_on("So"), {"model": "m"}, "")
+    assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
+    sent.clear()
+    preflight.server_text("http://h/v1", [QUESTION], {"model": "m"}, "")
+    assert "continue_final_message" not in sent
+
+
+GAME = """
+class Game:
+    def reset(self, **row):
+        return " Think." if row["hint"] else None
+
+    def reply(self, text):
+        self.heard = text
+
+    def get_reward(self):
+        return float(self.heard == " 5")
+"""
+
+
+@pytest.mark.parametrize(("hint", "question"), [(False, "What is 2 + 3?"), (True, "What is 2 + 3? Think.")])
+def test_the_first_answer_to_an_environment_goes_on_with_it(tmp_path, hint, question):
+    (tmp_path / "game.py").write_text(GAME)
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    environments = load_environments(f"{tmp_path / 'game.py'}:Game")
+    limits = {"max_turns": 2, "conversation_tokens": 500, "max_new_tokens": 20, "tool_timeout": 9}
+    config = SimpleNamespace(**limits, tool_characters=99, tool_format="", chat_template_kwargs="")
+    setup = make_play_setup(config, tokenizer, [tokenizer.eos_token_id], environments)
+    row = {"prompt": going_on("So"), "columns": {"prompt": going_on("So"), "hint": hint}}
+    said = tokenizer.encode(" 5<|im_end|>", add_special_tokens=False)
+    [talk] = play([row], environments, setup.bridge, lambda *_: [(said, [0.0] * len(said))], setup.limits, setup.form)
+    new = tokenizer.apply_chat_template([{**QUESTION, "content": question}], add_generation_prompt=True, tokenize=False)
+    assert tokenizer.decode(talk.prompt_ids) == new + "So" and talk.score == 1.0
+
+
+# ------------------------------------------------------------------------------------------------ programs
+
+
+@pytest.mark.long
+def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
+    """TRL's own tokenization would begin a second turn, and its table would give all calls the same arguments."""
+    grpo = load_script("grpo_train")
+    rows = [{"prompt": called(a)} for a in ({"city": "Rome"}, json.dumps({"day": 3}))]
+    rows.append({"prompt": going_on("So")})
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "r.py").write_text("def one(completions, **_):\n    return [1.0] * len(completions)\n")
+
+    class Seen(Exception):
+        pass
+
+    def catch(trainer, checkpoint):
+        raise Seen(trainer)
+
+    monkeypatch.setattr(grpo, "run_steps", catch)
+    sizes = ["--per_device_train_batch_size=4", "--num_generations=4", "--steps=3", "--eval_every=0"]
+    flags = [f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:one", f"--output_dir={tmp_path / 'run'}"]
+    template = chat_tokenizer("tiny_tools", "<|end|>").chat_template
+    (tmp_path / "t.jinja").write_text(template)
+    with pytest.raises(Seen) as seen:
+        grpo.main([*flags, *sizes, f"--chat_template={tmp_path / 't.jinja'}"])
+    trainer = seen.value.args[0]
+    tokenizer = trainer.processing_class
+    texts = [tokenizer.decode(ids) for ids in trainer._tokenize_prompts(trainer.train_dataset[:]["prompt"])[0]]
+    assert sorted({text.partition("?")[2] for text in texts}) == sorted(
+        {
+            '<|end|><|assistant|><tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call><|end|>'
+            "<|user|>Rain<|end|><|assistant|>",
+            '<|end|><|assistant|><tool_call>\n{"name": "weather", "arguments": {"day": 3}}\n</tool_call><|end|>'
+            "<|user|>Rain<|end|><|assistant|>",
+            "<|end|><|assistant|>So",
+        }
+    )
+
+
+def test_verl_begins_another_turn_so_it_is_refused(tmp_path):
+    verl = load_script("verl_train")
+    with pytest.raises(verl.UserError, match=r"row 1: got a prompt that ends in an assistant's turn"):
+        verl.verl_rows([{"prompt": going_on("So"), "answer": "5"}], "prompt")
+
+
+def test_the_loader_says_where_such_prompts_go(tmp_path):
+    loader = load_script("data_loader")
+    (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": going_on("So"), "answer": "5"}))
+    with pytest.raises(Exception, match="giving the file to the trainer as it is"):
+        loader.load_rows(tmp_path / "d.jsonl")
+    assert read_rows(str(tmp_path / "d.jsonl"))[0]["prompt"] == going_on("So")

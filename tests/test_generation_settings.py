@@ -1,0 +1,113 @@
+"""generation_config.json is for serving: no program samples or evaluates by it, and what a run saves keeps it."""
+
+import functools
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from parts.models import sample_plainly
+
+ENDS = [2]
+FIELDS = {
+    "repetition_penalty": 5.0,
+    "min_new_tokens": 30,
+    "min_length": 60,
+    "no_repeat_ngram_size": 1,
+    "bad_words_ids": [[i] for i in range(20, 30)],
+    "suppress_tokens": [*range(20, 30)],
+    "begin_suppress_tokens": [*range(4, 80)],
+    "forced_eos_token_id": 40,
+    "sequence_bias": [[[i], -50.0] for i in range(20, 30)],
+    "exponential_decay_length_penalty": [1, 50.0],
+    "stop_strings": ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
+    "max_time": 1e-9,
+    "guidance_scale": 9.0,
+    "return_dict_in_generate": True,
+}
+HARSH = {"repetition_penalty": 5.0, "min_new_tokens": 12, "stop_strings": ["1"], "min_p": 0.9, "num_beams": 2}
+
+
+@functools.cache
+def tiny():
+    return AutoModelForCausalLM.from_pretrained(TINY_LM), AutoTokenizer.from_pretrained(TINY_LM)
+
+
+def answers(**fields) -> str:
+    """What the embedded model's own `generate` writes, or the error that it raises."""
+    model, tokenizer = tiny()
+    rows = [json.loads(line)["prompt"] for line in EVAL_DATA.read_text().splitlines()[:4]]
+    ids = [tokenizer.apply_chat_template(row, add_generation_prompt=True)["input_ids"] for row in rows]
+    width = max(map(len, ids))
+    batch = {
+        "input_ids": torch.tensor([[0] * (width - len(x)) + x for x in ids]),
+        "attention_mask": torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in ids]),
+    }
+    model.generation_config = GenerationConfig(eos_token_id=ENDS, pad_token_id=0, **fields)
+    if fields.pop("plainly", False):
+        sample_plainly(model, ENDS, 0)
+    try:
+        return str(model.generate(**batch, max_new_tokens=12, do_sample=False))
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_setting_of_a_checkpoint_changes_what_is_sampled(name):
+    field = {name: FIELDS[name]}
+    assert answers(**field) != answers()  # it would
+    assert answers(**field, plainly=True) == answers()
+
+
+@pytest.fixture(scope="module")
+def harsh(tmp_path_factory):
+    """A copy of the embedded model whose generation settings spoil what is sampled by them."""
+    folder = tmp_path_factory.mktemp("harsh") / "model"
+    shutil.copytree(TINY_LM, folder)
+    own = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(own | HARSH))
+    return folder
+
+
+def run_of(folder, script, model, *flags):
+    """Metrics, samples and the run's folder of two steps."""
+    out = folder / "run"
+    data = [f"--data={TRAIN_DATA}", f"--eval_data={EVAL_DATA}", "--plot_every=0", "--eval_every=0", "--eval_rows=24"]
+    assert load_script(script).main([f"--model={model}", f"--output_dir={out}", "--steps=1", *data, *flags]) == 0
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    kept = [
+        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "per_s" not in k} for line in lines
+    ]
+    return kept, (out / "samples.jsonl").read_text(), out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("adapters", [(), ("--lora_rank=2", "--merge_lora")], ids=["whole", "lora"])
+def test_trl_rollouts_and_held_out_figures_are_the_models_own(harsh, tmp_path, no_curves, adapters):
+    sizes = ["--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=24", "--save_steps=1"]
+    flags = [*sizes, "--sample_every=1", *adapters]
+    plain, spoilt = (run_of(tmp_path / m.name, "grpo_train", m, *flags) for m in (TINY_LM, harsh))
+    assert spoilt[:2] == plain[:2]
+    names = ["final"] if adapters else ["final", "checkpoints/checkpoint-1"]
+    for name in names:
+        for made, came in ((plain, TINY_LM), (spoilt, harsh)):
+            own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (came, made[2] / name))
+            assert own == saved
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        ("ppo_train", ["--algorithm=grpo", "--batch_size=16", "--group_size=4", "--sample_every=1"]),
+        ("on_policy_distillation", [f"--teacher={TINY_LM}", "--batch_size=8", "--sample_every=1"]),
+    ],
+)
+def test_our_own_loops_obey_none_of_them(harsh, tmp_path, no_curves, script, flags):
+    plain, spoilt = (run_of(tmp_path / m.name, script, m, "--max_new_tokens=24", *flags) for m in (TINY_LM, harsh))
+    assert spoilt[:2] == plain[:2]
+    own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (harsh, spoilt[2] / "final"))
+    assert own == saved
