@@ -44,6 +44,7 @@ FLOORS = (
     "aggregation",
     "shaping",
     "rows",
+    "stated_answers",
     "chat",
     "prompts",
     "pass_band",

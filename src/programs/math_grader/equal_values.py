@@ -51,6 +51,9 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     kinds = {a.kind, g.kind}
     if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
+    if "either" in kinds:
+        left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
+        return any(_same(x, y, todo) for x in left for y in right)
     if "all" in kinds:
         left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
         return all(_same(x, y, todo) for x in left for y in right)

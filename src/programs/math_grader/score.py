@@ -12,7 +12,7 @@ from programs.math_grader.worker import _WORKER, WorkerStarting, one_item
 
 
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
-    """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
+    """1.0 if the completion's final answer equals gold, or one of a list; 0.0 if not, None if no gold can be read.
 
     Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
     does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
@@ -22,7 +22,8 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     _WORKER.ensure()
     with one_item():
         try:
-            return _score(text, gold, prompt)
+            scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+            return max((score for score in scores if score is not None), default=None)
         except WorkerStarting:
             what = "the worker of math-verify takes more than a second to start: what needs it until then scores None"
             _WORKER.tell(f"{what}; try math_grader.start_worker(patience_s=60) before the first item")

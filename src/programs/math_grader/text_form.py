@@ -8,8 +8,8 @@ from programs.math_grader.vocabulary import _CLEAN, _FOLD, _GREEK, _NAMES
 
 
 def _is_odd_digit(c: str) -> bool:
-    """Whether a character is a digit or number other than ASCII's: ٤, ４, ②, ⒈; not of an exponent, index or ½."""
-    if c.isascii():
+    """Whether a character is a digit or number other than ASCII's: ٤, ②, ⒈; not ４, an exponent, index or ½."""
+    if c.isascii() or "０" <= c <= "９":
         return False
     tag = unicodedata.decomposition(c).partition(" ")[0]
     if tag in ("<super>", "<sub>", "<fraction>", "<square>"):  # square: ㎡
