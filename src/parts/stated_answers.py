@@ -1,25 +1,38 @@
 """Where a text states its final answer: marks and phrases in six languages, and the words around an answer."""
 
+import functools
 import re
+from collections.abc import Iterator
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
-_NOUN = (
-    r"(?:ans(?:wer)?|antwort|lösung|ergebnis|réponse|la solution|résultat|respuesta|solución|resultado"
-    r"|(?:(?<![^\n*])|(?:correct|right|best|the|my|die|la|bonne|mejor)[*_ ]{1,3})(?:option|choice|opción))"
-)
 _IS = r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|est|es|sera|será)\b|[:：=]|\n)"
-_CHOSEN = r"\b(?:i(?:'d| would|'ll| will)? (?:choose|pick|select|go with)|ich wähle|je choisis|elijo|escojo)\b"
-_CHINESE = r"(?:答案|正确选项|正確選項)(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{0,3}[:：=])"
-_PICKED = (
-    r"(?:(?<![^\s，。；：,.;:、*#])|(?<=故)|(?<=应)|(?<=應)|(?<=该)|(?<=当)|(?<=因此)|(?<=所以)|(?<=我))"
-    r"(?:应|應)?(?:选择|選擇|选|選)(?:是|为|為)?[:：]?(?=[\s（(*]{0,3}[A-ZＡ-Ｚ](?![A-Za-z]))"
-)
-_JAPANESE = r"(?:答え|正解|解答|(?<!\w)答)(?:は|[ *]{0,3}[:：=])、?"
-MARK = re.compile(  # an answer follows
-    rf"(?i)(?<!#)####(?!#)[ \t*_]*|(?:\b{_NOUN}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}"
-    rf"|{_CHOSEN}|{_CHINESE}|{_PICKED}|{_JAPANESE})[\s:：*_]*"
-)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "ergebnis", "réponse", "résultat", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución", "resultado")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
 HEDGE = re.compile(  # behind an answer: a second one
     r"[\s.,;!?()。，；、]*(?:(?i:or|oder|ou)\b|或|または|もしくは|(?i:maybe|perhaps|possibly|alternatively|also|and|vielleicht"
     r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
@@ -51,6 +64,22 @@ _COMMA = re.compile(
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
 def narrow(text: str) -> str:
     """The text with full-width letters, digits and marks as ASCII's: Ｂ is B, ４２ is 42."""
     return text if text.isascii() else text.translate(_WIDE)
@@ -78,15 +107,15 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 def marked_gold(text: str) -> str:
     """What stands behind the last `####` that is no heading; without one, the text."""
-    marks = [m for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
-    return text[marks[-1].end() :].strip().split("\n")[0].strip() if marks else text.strip()
+    ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
+    return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
 
 
 def corrected(text: str) -> str:
     """What stands behind the last "Wait, no," that an answer follows; without one, the text."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
-        stated = MARK.search(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
         if stated and rest.count("<answer>") == rest.count("</answer>"):
             return rest
     return text

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from parts.stated_answers import HEDGE, MARK, corrected, is_heading, marked_gold, without_words
+from parts.stated_answers import HEDGE, corrected, has_mark, is_heading, marked_gold, marks, without_words
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _clean, _is_enclosed, _split
@@ -55,10 +55,10 @@ def final_answer(text: str) -> str | None:
     cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
-    tagged = [part for part in tags[2::4] if not _boxes(part) and not MARK.search(part)]
-    firm = [without_words(corrected(part)).strip() for part in boxes + tagged]
-    marks = itertools.islice(MARK.finditer(tail), 500)
-    soft = [_statement(tail, m).strip() for m in marks if not is_heading(tail, m)]
+    tagged = [part for part in tags[2::4] if not _boxes(part) and not has_mark(part)]
+    firm = [corrected(part).strip() for part in boxes + tagged]
+    said = itertools.islice(marks(tail), 500)
+    soft = [_statement(tail, m).strip() for m in said if not is_heading(tail, m)]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:

@@ -66,6 +66,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return bool(p and q) and _proportional(p, q)
     a, g = (v.data[1] if v.kind == "eq" and w.kind != "raw" else v for v, w in ((a, g), (g, a)))
     kinds = {a.kind, g.kind}
+    if "all" in kinds:
+        return _same(a, g, todo)
     if kinds == {"num"}:
         return _same_number(a, g)
     if kinds == {"mat"}:

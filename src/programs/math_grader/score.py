@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from parts.stated_answers import without_words
 from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.text_form import _clean
@@ -35,8 +36,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
-    answer = final_answer(text)
-    equal = math_equal(answer or "", expected)
+    answer = final_answer(text) or ""
+    equal = math_equal(answer, expected)
+    if equal is False and (short := without_words(answer)) != answer:
+        answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
         if not formula and _worked_out(expected, ""):

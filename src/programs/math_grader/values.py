@@ -13,7 +13,7 @@ from programs.math_grader.vocabulary import (
     _CHOICE,
     _CJK,
     _LETTER,
-    _LETTERS,
+    _LETTER_OF,
     _NAMES,
     _NO_UNIT,
     _NUMBERS,
@@ -81,7 +81,9 @@ def _read(text: str, depth: int = 0) -> _Value:
     if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
         return _Value("bad", src=bare)
     if not re.search(r"[(\[{⦃]", text):
-        text = re.sub(r"(?<![\d.,])\d{1,3}((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text)
+        text = re.sub(
+            r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
+        )
     if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
@@ -169,7 +171,9 @@ def _minus(left: _Value, right: _Value) -> list:
     return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
 
 
-_WORD = re.compile(rf"{_LETTERS}+|{'|'.join(u for u in _UNITS if re.match(_CJK, u))}|{_CJK}|[%＄€£¥₹¢/]|\^\d")
+_PERCENT = re.compile("pour cent|por ciento|パーセント")
+_CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
+_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
 
 
 def _as_number(text: str) -> _Value:
@@ -178,11 +182,11 @@ def _as_number(text: str) -> _Value:
     if number != text:
         unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
     if len(text) < 200 and (m := re.fullmatch(rf"(.*?[\d)}}π])( ?)({_UNIT})", number)):
-        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", m[3].lower())) if w != "of"]
+        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"]
         names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
-        prose = ((m[2] and len(words[0]) > 2) or re.match(_CJK, m[3])) and sound
+        prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n

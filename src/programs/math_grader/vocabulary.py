@@ -7,9 +7,16 @@ from parts.stated_answers import ROUGHLY
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
-_LETTERS = "[A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ]"
-_CJK = "[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]"
-_UNIT = rf"(?:(?:{_LETTERS}|{_CJK}|[%＄€£¥₹¢])(?:{_LETTERS}|{_CJK}|[.'%/^{{}}234 -]){{0,60}})"
+_CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
+_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
+_UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
+# a unit in brackets, and a remark behind one: 9 (apples), 12 [cm], 9 apples (total)
+_BRACKETED = re.compile(
+    rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
+)
+_REMARK = re.compile(
+    rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
+)
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
@@ -22,7 +29,6 @@ _CLEAN = [
         (r"\\!", ""),
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
         (r"\\[dtc]frac", r"\\frac"),
-        (r"\\pmod *(?:\{ *(\w+) *\}|(\w+))", r"(mod \1\2)"),
         (r"\\%", "%"),
         (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "),
         (
@@ -52,7 +58,6 @@ _CLEAN = [
         (r"\\lt(?![a-z])", "<"),
         (r"\\gt(?![a-z])", ">"),
         (r"\\approx(?:eq)?(?![a-z])|≃", "≈"),
-        (r"^ *≈", ""),
         (r"\\mp", "∓"),
         (r"\\cup(?![a-z])", "∪"),
         (r"\\in(?![a-z])", "∈"),
@@ -65,21 +70,11 @@ _CLEAN = [
         (r"\\langle|⟨", "("),
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
-        (r"\*\*|^[\s*_`'\"]+|[\s.,;:。*_`'\"⏎\\]+$", ""),
+        (r"\*\*|^[\s*_`'\"≈]+|[\s.,;:。*_`'\"⏎\\]+$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
-        (r"(?i)\b(?:pour cent|por ciento|prozent)\b|パーセント", "%"),
-        # a unit in brackets, and a remark behind one: 9 (apples), 12 [cm], 9 apples (total)
-        (
-            rf"(?<=[\d)}}π%])(?: ?[(\[](?={_LETTERS}{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))",
-            lambda m: _unit(m),
-        ),
-        (
-            rf"(?<=\d)( {_LETTERS}{{3,}}(?: {_LETTERS}+){{0,3}}) \(({_LETTERS}[^\W\d_ ]*(?: {_LETTERS}+)*)\)$",
-            lambda m: _remark(m),
-        ),
     )
 ]
 _LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
@@ -112,7 +107,7 @@ _NO_UNIT = set(
     "或 和 与 及 不 非 か oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
-    "choose mod modulo over more less than score minus plus times divided by point itself trillion".split()
+    "choose mod modulo over more less than score minus plus divided by point itself trillion".split()
 )
 _UNITS = {
     alias: names.split()[0]
@@ -124,9 +119,9 @@ _UNITS = {
         "mg milligram|lb pound|oz ounce|ton tonne 吨|s sec second sekunde sekunden seconde segundo 秒|"
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
-        "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|"
+        "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
         "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£|¥ yen yuan 元 円 块|₹ rupee|¢ cent|degree deg 度|rad radian|"
-        "% percent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
@@ -159,9 +154,12 @@ def _repeating(whole, start, cycle) -> str:
 
 
 def _unit(m: re.Match) -> str:
-    """A unit without its brackets; x and ab in brackets are factors."""
+    """A unit without its brackets; x and ab in brackets are factors, "or so" and "mod" no units."""
+    words = {*re.findall(r"\w+", m[1].lower())}
+    if words & _NO_UNIT:
+        return "" if words & {"third", "quarters", "halves", "points"} else m[0]
     known = len(m[1]) > 2 or not m[1].isascii() or m[1].lower() in _UNITS
-    return f" {m[1]}" if known else m[0]
+    return f" {' '.join(sorted(m[1].split(), key=len, reverse=True))}" if known else m[0]
 
 
 def _remark(m: re.Match) -> str:

@@ -7,11 +7,12 @@ import string
 
 from parts.stated_answers import (
     HEDGE,
-    MARK,
     NEGATED,
     ROUGHLY,
     corrected,
+    has_mark,
     is_heading,
+    marks,
     narrow,
     with_point,
     without_words,
@@ -92,11 +93,11 @@ def extract_answer(text: str, marked=True) -> str | None:
 def _stated(text: str) -> list[str]:
     """What follows each mark or phrase, up to the end of its sentence; a second answer behind that stays."""
     stated = []
-    for mark in MARK.finditer(text):
+    for mark in marks(text):
         rest = text[mark.end() : mark.end() + 300]
         end = _END.search(rest)
         part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
-        if not MARK.search(part) and not is_heading(text, mark):
+        if not has_mark(part) and not is_heading(text, mark):
             stated.append(part)
     prose = [part for part in stated if len(re.findall(r"[^\W\d_]{2,}", part)) > 5]  # a heading, "Lösung: Zuerst ..."
     return stated if len(prose) == len(stated) else [part for part in stated if part not in prose]
