@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
-_IS = r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|est|es|sera|será)\b|[:：=]|\n)"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "ergebnis", "réponse", "résultat", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución", "resultado")},
-    **{word: _OPTION + word for word in ("option", "choice", "opción")},
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
@@ -26,7 +29,7 @@ _MARKS = {
         for word in ("答案", "正确选项", "正確選項")
     },
     **{
-        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我])|(?<=因此|所以))"
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
@@ -46,11 +49,16 @@ _IS_RIGHT = (
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
 _BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
-    rf"(?i:\W{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b|,\s?(?:which|where|so|as|da|denn|car|pues)\b)"
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
-    r"|\s{0,3}(?:是|为)?正确|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
 )
 _CORRECTION = re.compile(
     r"(?i)[.!?;,\n—]\s{0,3}(?:(?:wait|oh|hmm|sorry|correction|actually|no)\b[\s,.:;!…—-]{1,4}){1,4}"
@@ -91,9 +99,10 @@ def with_point(text: str) -> str:
 
 
 def without_words(answer: str) -> str:
-    """An answer without the reason or remark behind it: "B because …", "42 (see above)", "B is correct", 42です."""
-    end = _BEHIND.search(answer)
-    return answer[: end.start()] if end and answer[: end.start()].strip(" \t\n*_") else answer
+    """An answer without words before and behind it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
 
 
 def is_heading(text: str, mark: re.Match) -> bool:

@@ -56,6 +56,7 @@ def final_answer(text: str) -> str | None:
     if boxes is None or cut:
         return None
     tagged = [part for part in tags[2::4] if not _boxes(part) and not has_mark(part)]
+    boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     said = itertools.islice(marks(tail), 500)
     soft = [_statement(tail, m).strip() for m in said if not is_heading(tail, m)]

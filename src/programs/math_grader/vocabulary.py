@@ -70,7 +70,7 @@ _CLEAN = [
         (r"\\langle|⟨", "("),
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
-        (r"\*\*|^[\s*_`'\"≈]+|[\s.,;:。*_`'\"⏎\\]+$", ""),
+        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
@@ -134,7 +134,7 @@ _FOLD = (
 _SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _CHOICE = re.compile(
-    r"(?:(?:the |la |el |die )?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
+    r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )

@@ -90,7 +90,7 @@ def gsm8k(text, answer, prompt=None):
 
 
 _CHOICE = re.compile(
-    r"(?is)[\W_]*(?:(?:the|la|el|die)\b[\W_]*)?"
+    r"(?is)[\W_]*(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
     r"([a-z])(?:[\W_]*|\s*[).:,、*\n].*)"
 )

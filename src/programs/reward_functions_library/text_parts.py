@@ -1,5 +1,6 @@
 """Finding answers, blocks and sections in texts."""
 
+import itertools
 import json
 import math
 import re
@@ -10,7 +11,6 @@ from parts.stated_answers import (
     NEGATED,
     ROUGHLY,
     corrected,
-    has_mark,
     is_heading,
     marks,
     narrow,
@@ -85,19 +85,24 @@ def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
     text = corrected(_visible(text)) if marked else _visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
-    found = [part for whole in found for part in _stated(whole) or [whole]] if found else marked and _stated(text)
+    found = (
+        [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
+        if found
+        else marked and _stated(text)
+    )
     found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found or () if part.strip()]
     return None if not found else found[-1] if len({*found}) == 1 else ""
 
 
 def _stated(text: str) -> list[str]:
     """What follows each mark or phrase, up to the end of its sentence; a second answer behind that stays."""
-    stated = []
-    for mark in marks(text):
+    stated, found = [], [*marks(text)]
+    for mark, after in itertools.zip_longest(found, found[1:]):
         rest = text[mark.end() : mark.end() + 300]
         end = _END.search(rest)
         part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
-        if not has_mark(part) and not is_heading(text, mark):
+        follows = after and after.start() < mark.end() + end.start()  # "**Answer:** The answer is 42."
+        if not follows and not is_heading(text, mark):
             stated.append(part)
     prose = [part for part in stated if len(re.findall(r"[^\W\d_]{2,}", part)) > 5]  # a heading, "Lösung: Zuerst ..."
     return stated if len(prose) == len(stated) else [part for part in stated if part not in prose]
@@ -112,7 +117,7 @@ def _final(text: str, marked=True) -> str:
 def _readings(text: str) -> tuple[str, str]:
     """The final answer in ASCII's width, as it stands and without the words behind it."""
     final = narrow(_final(text))
-    return final, without_words(final).strip(" \t\n'\"`*_$")
+    return final, without_words(final).strip(" \t\n'\"`*_$「」“”")
 
 
 def _number(value) -> float | None:
