@@ -182,7 +182,9 @@ def _as_number(text: str) -> _Value:
     if number != text:
         unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
     if len(text) < 200 and (m := re.fullmatch(rf"(.*?[\d)}}π])( ?)({_UNIT})", number)):
-        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"]
+        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
+            "of"
+        ]
         names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
