@@ -20,6 +20,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import math
 import os
@@ -34,9 +35,138 @@ import urllib.parse
 import urllib.request
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+# ------------------------------------------------------------------------ stated answers (src/parts/stated_answers.py)
+
+ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+HEDGE = re.compile(  # behind an answer: a second one
+    r"[\s.,;!?()。，；、]*(?:(?i:or|oder|ou)\b|或|または|もしくは|(?i:maybe|perhaps|possibly|alternatively|also|and|vielleicht"
+    r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
+)
+NEGATED = (
+    r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?)\b|不|没|ない|ません"
+)
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+_CORRECTION = re.compile(
+    r"(?i)[.!?;,\n—]\s{0,3}(?:(?:wait|oh|hmm|sorry|correction|actually|no)\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
+)
+_BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
+_VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+_WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def narrow(text: str) -> str:
+    """The text with full-width letters, digits and marks as ASCII's: Ｂ is B, ４２ is 42."""
+    return text if text.isascii() else text.translate(_WIDE)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and behind it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a long line, or words with text below it."""
+    if mark[0][0] != "#":
+        return False
+    end = text.find("\n", mark.end())
+    line = text[mark.end() : end if end >= 0 else None].strip(" \t*_")
+    return len(line) > 80 or (end >= 0 and not _VALUE.fullmatch(line) and not text[end:].isspace())
+
+
+def marked_gold(text: str) -> str:
+    """What stands behind the last `####` that is no heading; without one, the text."""
+    ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
+    return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
+
+
+def corrected(text: str) -> str:
+    """What stands behind the last "Wait, no," that an answer follows; without one, the text."""
+    for m in [*_CORRECTION.finditer(text)][:-4:-1]:
+        rest = text[m.end() :]
+        stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        if stated and rest.count("<answer>") == rest.count("</answer>"):
+            return rest
+    return text
+
 
 # ------------------------------------------ neighbour files (src/programs/reward_functions_library/neighbour_files.py)
 
@@ -291,9 +421,9 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
 _NUMBER = re.compile(
-    r"(?:about|around|\w{1,9} ?=|[^\w.+√<>≤≥≠±×·÷-]){0,3}\s?([+-]?)[$€£¥]?"
+    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)[$€£¥]?"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    r"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x)\b|[π√]|\\(?:pi|sqrt)))"
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y)\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script behind it
 )
 _EQUATION = re.compile(
@@ -304,8 +434,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _CITED = re.compile(r"\[([0-9]{1,3})\]|\([A-Z][\w'-]{1,40}[^()0-9]{0,80}[0-9]{4}[a-z]?\)|https?://\w|\bdoi:10\.")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
-_SAID = re.compile(r"(?i)(?:####|\b(?:answer|option|choice)\b[*_ ]*(?:\bis\b|[:=]|\*\*\s*\n))[\s*_:]*")
-_END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s")  # not after the initials of a name
+_END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
 def _sections(text: str, tag: str) -> list[str]:
@@ -353,23 +482,47 @@ def _code(text: str) -> str:
 
 
 def extract_answer(text: str, marked=True) -> str | None:
-    """The visible answer in `<answer>`, else in a box, after #### or "answer is"; None without, "" where two differ."""
-    text = _visible(text)
+    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
+    text = corrected(_visible(text)) if marked else _visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
-    found = found or (_END.split(part[:300])[0] for part in _SAID.split(text)[1:] if marked)
-    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found if part.strip()]
+    found = (
+        [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
+        if found
+        else marked and _stated(text)
+    )
+    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found or () if part.strip()]
     return None if not found else found[-1] if len({*found}) == 1 else ""
+
+
+def _stated(text: str) -> list[str]:
+    """What follows each mark or phrase, up to the end of its sentence; a second answer behind that stays."""
+    stated, found = [], [*marks(text)]
+    for mark, after in itertools.zip_longest(found, found[1:]):
+        rest = text[mark.end() : mark.end() + 300]
+        end = _END.search(rest)
+        part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
+        follows = after and after.start() < mark.end() + end.start()  # "**Answer:** The answer is 42."
+        if not follows and not is_heading(text, mark):
+            stated.append(part)
+    prose = [part for part in stated if len(re.findall(r"[^\W\d_]{2,}", part)) > 5]  # a heading, "Lösung: Zuerst ..."
+    return stated if len(prose) == len(stated) else [part for part in stated if part not in prose]
 
 
 def _final(text: str, marked=True) -> str:
     """The marked answer, else all of the visible text."""
     found = extract_answer(text, marked)
-    return _visible(text).strip() if found is None else found
+    return (corrected(_visible(text)) if marked else _visible(text)).strip() if found is None else found
+
+
+def _readings(text: str) -> tuple[str, str]:
+    """The final answer in ASCII's width, as it stands and without the words behind it."""
+    final = narrow(_final(text))
+    return final, without_words(final).strip(" \t\n'\"`*_$「」“”")
 
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    match = _NUMBER.fullmatch(str(value).strip()[:120].replace("\u2212", "-"))
+    match = _NUMBER.fullmatch(with_point(narrow(str(value)).strip()[:120].replace("\u2212", "-")))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
     except (TypeError, ValueError, ZeroDivisionError):
@@ -426,17 +579,20 @@ def correctness_reward(text, answer):
     """1 where the text of the only `<answer>…</answer>` equals `answer`, else 0: {0, 1}, w 1. Listing pays nothing.
     >>> correctness_reward(None, ["<answer>46</answer>", "46", "<answer>4</answer><answer>46</answer>"], ["46"] * 3)
     [1.0, 0.0, 0.0]"""
-    return None if answer is None else _sections(text, "answer") == [str(answer).strip()]
+    found, golds = _sections(text, "answer"), _golds(answer)
+    return found in ([gold.strip()] for gold in golds) if golds else None
 
 
 @reward
 def exact_match(text, answer, *, ignore_case=False):
-    """1 if the final answer is `answer` (or one of a list of them) but for white space, else 0: {0, 1}, w 1.
+    """1 if the final answer is `answer` (or one of a list of them), else 0: {0, 1}, w 1. White space, a final point and
+    full width (Ｂ) do not count, nor does a reason or remark behind it: "Paris, because ...".
     >>> exact_match(None, ["<answer>New  York</answer>", "Paris, London"], ["New York", ["London", "LON"]])
     [1.0, 0.0]"""
-    found, *golds = (" ".join(part.split()).rstrip(".") for part in (_final(text), *_golds(answer)))
+    golds = [narrow(gold) for gold in _golds(answer)]
     fold = str.casefold if ignore_case else str
-    return fold(found) in map(fold, golds) if golds else None
+    *found, golds = ({fold(" ".join(part.split()).rstrip(".")) for part in parts} for parts in (_readings(text), golds))
+    return bool(found[0] & golds) if golds else None
 
 
 @reward(one_of=("answer", "reference"))
@@ -461,11 +617,13 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
 @reward
 def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
-    Units are not compared, a percent sign does not scale. Set `abs_tol` where g can be 0.
+    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234. Set `abs_tol` where g can be 0.
+    Any one of a list of golds pays.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
-    gold, found = _number(str(answer).rpartition("####")[2]), _number(_final(text))
-    return None if gold is None else found is not None and abs(found - gold) <= max(rel_tol * abs(gold), abs_tol)
+    golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
+    found = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
+    return any(abs(found - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None
 
 
 @reward(grades=True)
@@ -474,10 +632,7 @@ def math_equivalence(text, answer, prompt=None):
     Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
     >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
     [1.0, 0.0]"""
-    grader = _load("math_grader")
-    with grader.one_item():  # its limit holds for all golds together
-        scores = [grader.math_score(text, gold, completion_text(prompt, ())) for gold in _golds(answer)]
-    return max((score for score in scores if score is not None), default=None)
+    return _load("math_grader").math_score(text, _golds(answer), completion_text(prompt, ()))
 
 
 @reward(grades=True)
@@ -485,27 +640,41 @@ def gsm8k(text, answer, prompt=None):
     r"""1 if the marked final answer equals the number after `####` in the gold solution, else 0: {0, 1}, w 1.
     >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
     [1.0, 0.0]"""
-    gold = str(answer).rpartition("####")[2].strip()
-    return None if _number(gold) is None else _load("math_grader").math_score(text, gold, completion_text(prompt, ()))
+    golds = [gold for gold in map(marked_gold, _golds(answer)) if _number(gold) is not None]
+    return _load("math_grader").math_score(text, golds, completion_text(prompt, ()))
+
+
+_CHOICE = re.compile(
+    r"(?is)[\W_]*(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
+    r"(?:(?:option|choice|answer|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
+    r"([a-z])(?:[\W_]*|\s*[).:,、*\n].*)"
+)
 
 
 def _letter(answer: str) -> str | None:
     """The only choice letter of an answer, alone or before its text."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
-    match = re.fullmatch(r"(?is)[\W_]*(?:(?:option|choice|answer)\b[\W_]*)?([a-z])(?:[\W_]*|\s*[).:].*)", answer)
-    others = match and re.search(r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))", answer[match.end(1) :])
-    return match[1].upper() if match and not others else None
+    match = _CHOICE.fullmatch(answer)
+    single = r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))" if match and match[1].isupper() else r"(?i)\b[b-hj-z]\b"
+    return match[1].upper() if match and not re.search(single, answer[match.end(1) :]) else None
 
 
 @reward
 def multiple_choice(text, answer):
     """1 if the final answer is the gold letter ("B", "(b)", or an index: 0 is A), else 0: {0, 1}, w 1.
-    The letter stands alone or before its text, "B) Paris"; naming a second letter pays nothing.
+    The letter stands alone, before its text or before a reason: "B) Paris", "B because ...". Naming a second letter
+    pays nothing; any one of a list of golds does.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
-    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", str(answer))  # "(b)", "B. Vitamin C", or a label "1"
-    gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else named and named[1].upper()
-    return gold and float((_letter(_final(text)) or _final(text).strip("()*. ")) == gold)
+    golds = {_gold_letter(gold) for gold in (answer if isinstance(answer, list | tuple) else [answer])} - {None}
+    found = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
+    return found in golds if golds else None
+
+
+def _gold_letter(gold) -> str | None:
+    """The letter of an index, or of "(b)" and "B. Vitamin C"; a label "1" as it is."""
+    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", narrow(str(gold)))
+    return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else named and named[1].upper()
 
 
 def _squad_words(text: str) -> list[str]:

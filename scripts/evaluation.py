@@ -4652,8 +4652,9 @@ class Math(Task):
         answer = grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if metrics["verified"] else "wrong answer"
         reason = reason if metrics["verified"] is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
         cut = " (cut off)" if out["finish"] == "length" else ""
-        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": grader.gold_answer(gold)}
+        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": golds}
         return record | {"strict": extract_strict(text), "flexible": extract_flexible(text)}
 
     def score(self, rows, outputs):
@@ -4898,6 +4899,7 @@ class MultipleChoice(Task):
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index"))
+        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
         if labels and gold in labels:
             return choices, labels.index(gold)
         if isinstance(gold, str) and gold in choices:

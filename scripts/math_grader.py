@@ -45,20 +45,150 @@ import time
 import unicodedata
 import warnings
 import zlib
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+# ------------------------------------------------------------------------ stated answers (src/parts/stated_answers.py)
+
+ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+HEDGE = re.compile(  # behind an answer: a second one
+    r"[\s.,;!?()。，；、]*(?:(?i:or|oder|ou)\b|或|または|もしくは|(?i:maybe|perhaps|possibly|alternatively|also|and|vielleicht"
+    r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
+)
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+_CORRECTION = re.compile(
+    r"(?i)[.!?;,\n—]\s{0,3}(?:(?:wait|oh|hmm|sorry|correction|actually|no)\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
+)
+_BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
+_VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and behind it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a long line, or words with text below it."""
+    if mark[0][0] != "#":
+        return False
+    end = text.find("\n", mark.end())
+    line = text[mark.end() : end if end >= 0 else None].strip(" \t*_")
+    return len(line) > 80 or (end >= 0 and not _VALUE.fullmatch(line) and not text[end:].isspace())
+
+
+def marked_gold(text: str) -> str:
+    """What stands behind the last `####` that is no heading; without one, the text."""
+    ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
+    return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
+
+
+def corrected(text: str) -> str:
+    """What stands behind the last "Wait, no," that an answer follows; without one, the text."""
+    for m in [*_CORRECTION.finditer(text)][:-4:-1]:
+        rest = text[m.end() :]
+        stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        if stated and rest.count("<answer>") == rest.count("</answer>"):
+            return rest
+    return text
+
 
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
+_CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
+_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
+_UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
+# a unit in brackets, and a remark behind one: 9 (apples), 12 [cm], 9 apples (total)
+_BRACKETED = re.compile(
+    rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
+)
+_REMARK = re.compile(
+    rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
+)
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[\d.,]+[^$]*$)", "＄"),
+        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point behind it either
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -92,7 +222,7 @@ _CLEAN = [
         (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"),
         (r"\\lt(?![a-z])", "<"),
         (r"\\gt(?![a-z])", ">"),
-        (r"\\approx|≈", "="),
+        (r"\\approx(?:eq)?(?![a-z])|≃", "≈"),
         (r"\\mp", "∓"),
         (r"\\cup(?![a-z])", "∪"),
         (r"\\in(?![a-z])", "∈"),
@@ -105,7 +235,7 @@ _CLEAN = [
         (r"\\langle|⟨", "("),
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
-        (r"\*\*|^[\s*_`'\"]+|[\s.,;:*_`'\"⏎\\]+$", ""),
+        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
@@ -139,20 +269,25 @@ _TOKEN = re.compile(
     rf"|{_SYMBOL.pattern}|\S"
 )
 _NO_UNIT = set(
+    "或 和 与 及 不 非 か oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
-    "choose mod modulo over more less than score minus plus times divided by point itself trillion".split()
+    "choose mod modulo over more less than score minus plus divided by point itself trillion".split()
 )
 _UNITS = {
     alias: names.split()[0]
     for names in (
-        "cm centimeter centimetre|m meter metre|km kilometer kilometre|mm millimeter millimetre|inch in inche|"
-        "ft foot feet|"
-        "yd yard|mile mi|g gram|kg kilogram|mg milligram|lb pound|oz ounce|ton tonne|s sec second|min minute|h hr hour|"
-        "day|"
-        "week|month|year yr|l liter litre|ml milliliter|gallon|"
-        "＄ dollar usd|€ euro|£|¥ yen|₹ rupee|¢ cent|degree deg|rad radian|"
-        "% percent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|/ per|^2 square sq|^3 cubic"
+        "cm centimeter centimetre zentimeter centimètre centímetro 厘米 公分 センチ|"
+        "m meter metre mètre metro 米 メートル|"
+        "km kilometer kilometre kilomètre kilómetro 千米 公里 キロメートル|mm millimeter millimetre 毫米|inch in inche|"
+        "ft foot feet|yd yard|mile mi|g gram gramm gramme gramo 克 グラム|kg kilogram kilogramm 千克 公斤 キログラム|"
+        "mg milligram|lb pound|oz ounce|ton tonne 吨|s sec second sekunde sekunden seconde segundo 秒|"
+        "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
+        "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
+        "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
+        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£|¥ yen yuan 元 円 块|₹ rupee|¢ cent|degree deg 度|rad radian|"
+        "% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 }
@@ -163,18 +298,15 @@ _FOLD = (
 )
 _SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
-_MARKER = re.compile(
-    r"(?i)(?<!#)####(?!#)|\b(?:ans(?:wer)?|correct (?:option|choice))\b[*_ ]*(?:(?:to|for|of)\b"
-    r"[^\n.:=]{0,80}?|choice|option)?[*_ ]*(?:\bis\b|"
-    r"\bare\b|\bequals\b|\b(?:must|should|will|would) be\b|[:=]|\n)[\s:*_]*"
-)
 _CHOICE = re.compile(
-    r"(?:(?:the )?(?:option|choice|answer)\s*:?\s*)?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
+    r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
+    r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_CUT = re.compile(r"####|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I)
-_HEDGE = re.compile(r"[\s.,;!?()]*(?i:or|maybe|perhaps|possibly|alternatively|also|and)\b[^.\n]{0,40}?(?:\d|\b[A-Z]\b)")
-_FILLER = re.compile(r"(?i)^(?:(?:approximately|about|exactly|simply|just|therefore|thus|equal to|given by)\b|[\s:*])+")
+_CUT = re.compile(
+    r"####|[。！？]|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I
+)
+_FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
 
 def _radians(function, *angle) -> str:
@@ -186,12 +318,26 @@ def _repeating(whole, start, cycle) -> str:
     return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
 
 
+def _unit(m: re.Match) -> str:
+    """A unit without its brackets; x and ab in brackets are factors, "or so" and "mod" no units."""
+    words = {*re.findall(r"\w+", m[1].lower())}
+    if words & _NO_UNIT:
+        return "" if words & {"third", "quarters", "halves", "points"} else m[0]
+    known = len(m[1]) > 2 or not m[1].isascii() or m[1].lower() in _UNITS
+    return f" {' '.join(sorted(m[1].split(), key=len, reverse=True))}" if known else m[0]
+
+
+def _remark(m: re.Match) -> str:
+    """A unit without the remark behind it; one that takes it back stays."""
+    return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
+
+
 # ------------------------------------------------------------------- text form (src/programs/math_grader/text_form.py)
 
 
 def _is_odd_digit(c: str) -> bool:
-    """Whether a character is a digit or number other than ASCII's: ٤, ４, ②, ⒈; not of an exponent, index or ½."""
-    if c.isascii():
+    """Whether a character is a digit or number other than ASCII's: ٤, ②, ⒈; not ４, an exponent, index or ½."""
+    if c.isascii() or "０" <= c <= "９":
         return False
     tag = unicodedata.decomposition(c).partition(" ")[0]
     if tag in ("<super>", "<sub>", "<fraction>", "<square>"):  # square: ㎡
@@ -199,6 +345,7 @@ def _is_odd_digit(c: str) -> bool:
     return c.isdigit() or any(d.isdigit() for d in unicodedata.normalize("NFKC", c))
 
 
+@functools.lru_cache(4096)
 def _clean(text: str) -> str:
     """Fold scripts, spaces and LaTeX spellings into one notation."""
     if not text.isascii():
@@ -208,6 +355,8 @@ def _clean(text: str) -> str:
         text = unicodedata.normalize("NFKC", text).translate(_FOLD)
     for old, new in _CLEAN:
         text = old.sub(new, text)
+    if "(" in text or "[" in text:
+        text = _REMARK.sub(_remark, _BRACKETED.sub(_unit, text.strip()))
     return text.strip()
 
 
@@ -448,7 +597,9 @@ def _read(text: str, depth: int = 0) -> _Value:
     if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
         return _Value("bad", src=bare)
     if not re.search(r"[(\[{⦃]", text):
-        text = re.sub(r"(?<![\d.,])\d{1,3}((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text)
+        text = re.sub(
+            r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
+        )
     if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
@@ -473,8 +624,21 @@ def _read(text: str, depth: int = 0) -> _Value:
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
         return _Value("seq", (*ends, items), bare)
+    if len(sides := text.split("≈")) > 1:
+        return _rounded(text, sides, down)._replace(src=bare)
     parts = [part.strip() for part in _split(text, "[=<>≤≥]")]
     return (_relation(text, parts, down) if len(parts) > 1 else _as_number(text))._replace(src=bare)
+
+
+def _rounded(text: str, sides: list[str], down) -> _Value:
+    """√2 ≈ 1.41: either side is the value, where the last one rounds the first one; x ≈ 3.5 is x = 3.5."""
+    exact, last = down(sides[0]), down(sides[-1])
+    value = exact.data[1] if exact.kind == "eq" else exact
+    digits = re.fullmatch(r"[-+]?\d*\.?(\d*)", sides[-1].replace(" ", ""))
+    pair = [v.data[0] for v in (value, last) if v.kind == "num" and len(v.data) == 1]
+    if digits and len(pair) == 2 and abs(pair[0] - pair[1]) <= 0.51 * 10.0 ** -len(digits[1]):
+        return _Value("either", [value, last])
+    return down(text.replace("≈", "="))
 
 
 def _relation(text: str, parts: list[str], down) -> _Value:
@@ -495,6 +659,16 @@ def _relation(text: str, parts: list[str], down) -> _Value:
             return _Value("raw", text)
         return _Value("seq", ("(["[signs[0] == "≤"], ")]"[signs[1] == "≤"], [down(parts[0]), down(parts[2])]))
     values = [down(part) for part in parts]
+    if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
+        numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
+        name = (
+            parts[0]
+            if _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+            else ""
+        )
+        if name and values[0].kind == "num" and len(values[0].data) > 1:
+            rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
+            return _Value("eq", (name, rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     if _SYMBOL.fullmatch(parts[0]):
         return _Value("eq", (parts[0], rest, values[0]))
@@ -505,21 +679,32 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
 
 
+def _is_constant(value: _Value) -> bool:
+    return value.kind == "num" and len(value.data) == 1
+
+
 def _minus(left: _Value, right: _Value) -> list:
     return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
 
 
+_PERCENT = re.compile("pour cent|por ciento|パーセント")
+_CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
+_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
+
+
 def _as_number(text: str) -> _Value:
     """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
-    number, unit, scale = re.sub(r"^([-+]?) ?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
+    number, unit, scale = re.sub(r"^([-+]?) ?(?:US ?(?=＄))?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
     if number != text:
         unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
-    if len(text) < 200 and (m := re.fullmatch(r"(.*?[\d)}π])( ?)([A-Za-z%＄€£¥₹¢][A-Za-z.'%/^{}234 -]*)", number)):
-        words = [w for w in re.findall(r"[a-z]+|[%＄€£¥₹¢/]|\^\d", re.sub(r"[{}]|\^ ", "", m[3].lower())) if w != "of"]
+    if len(text) < 200 and (m := re.fullmatch(rf"(.*?[\d)}}π])( ?)({_UNIT})", number)):
+        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
+            "of"
+        ]
         names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
-        prose = m[2] and len(words[0]) > 2 and sound
+        prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n
@@ -631,6 +816,9 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     kinds = {a.kind, g.kind}
     if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
+    if "either" in kinds:
+        left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
+        return any(_same(x, y, todo) for x in left for y in right)
     if "all" in kinds:
         left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
         return all(_same(x, y, todo) for x in left for y in right)
@@ -643,6 +831,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return bool(p and q) and _proportional(p, q)
     a, g = (v.data[1] if v.kind == "eq" and w.kind != "raw" else v for v, w in ((a, g), (g, a)))
     kinds = {a.kind, g.kind}
+    if "all" in kinds:
+        return _same(a, g, todo)
     if kinds == {"num"}:
         return _same_number(a, g)
     if kinds == {"mat"}:
@@ -943,6 +1133,8 @@ def math_equal(answer: str, gold: str) -> bool | None:
         if a.kind == g.kind:
             return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
         a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
+        a = _value(with_point(answer))
     todo: list = []
     if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
         return None
@@ -976,9 +1168,9 @@ def _statement(text: str, m: re.Match) -> str:
     rest = text[m.end() : m.end() + 500]
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
-    rest = _FILLER.sub("", rest) if m[0] != "####" else rest.lstrip(" \t")
+    rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]
     end = _CUT.search(rest)
-    return rest if end and _HEDGE.match(rest, end.end()) else rest[: end.start()] if end else rest
+    return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
 
 def final_answer(text: str) -> str | None:
@@ -987,15 +1179,17 @@ def final_answer(text: str) -> str | None:
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
-    tail = re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1]
+    tail = corrected(re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = _boxes(tail)
     cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
-    tagged = [part for part in tags[2::4] if not _boxes(part) and not _MARKER.search(part)]
-    firm = [part.strip() for part in boxes + tagged]
-    soft = [_statement(tail, m).strip() for m in itertools.islice(_MARKER.finditer(tail), 500)]
+    tagged = [part for part in tags[2::4] if not _boxes(part) and not has_mark(part)]
+    boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
+    firm = [corrected(part).strip() for part in boxes + tagged]
+    said = itertools.islice(marks(tail), 500)
+    soft = [_statement(tail, m).strip() for m in said if not is_heading(tail, m)]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:
@@ -1015,7 +1209,8 @@ def final_answer(text: str) -> str | None:
 
 
 def _only_answer(text: str) -> str | None:
-    """A text that is one literal and nothing else; a sum or product to be worked out may be the prompt's."""
+    """A text that is one literal, perhaps with a reason behind it; a sum to be worked out may be the prompt's."""
+    text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
     sums = re.sub(r"\*10\^|(?<=\d) \+(?=\d+/)", "", _clean(text)) if value.kind != "huge" else "+"
     if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
@@ -1035,7 +1230,7 @@ def gold_answer(gold: Any) -> str | None:
     boxes = _boxes(text)
     if boxes is None:
         return None
-    return (boxes[-1] if boxes else text.rpartition("####")[2].strip()) or None
+    return (boxes[-1] if boxes else marked_gold(text)) or None
 
 
 # a sum is never a result; a power or quotient is one, unless it stands in the prompt
@@ -1046,12 +1241,18 @@ _OPERATION = re.compile(rf"(?<=.)[+*/^-]|[√|!]|\\(?:frac|binom|int|sum|prod|li
 
 def _worked_out(answer: str, task: str) -> bool:
     """Whether a numerical answer is a result, and not the task to be worked out: copying 34+71 must not pay."""
-    value = _value(answer)
-    number = value.kind == "num" and len(value.data) == 1 and isinstance(value.data[0], Fraction)
-    if value.kind != "raw" and not number:
+    value, clean = _value(answer), _clean(answer)
+    value = value.data[1] if value.kind == "eq" else value
+    values = value.data if value.kind in ("all", "either") else [value]
+    if value.kind != "raw" and not all(_is_constant(v) and isinstance(v.data[0], Fraction) for v in values):
         return True  # letters and roots: an expression is the answer
-    plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", _clean(answer))
-    plain = re.sub(r"(?<=\d)[A-Za-z].*", "", plain) if value.unit else plain  # 5 m/s
+    sides = [side for side in re.split("[=≈]", clean) if _is_constant(_value(side))]
+    return any(_is_result(side, bool(value.unit), task) for side in sides or [clean])  # of 34+71 = 105 the last one
+
+
+def _is_result(side: str, has_unit: bool, task: str) -> bool:
+    plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", side)
+    plain = re.sub(r"(?<=\d)[A-Za-z].*", "", plain) if has_unit else plain  # 5 m/s
     literal = re.sub(r"\*10\^(?:\{[-+]?\d+\}|[-+]?\d+)|\^\{[-+]?\d+\}|\^-\d+|(?<=\d)\+(?=\d+/)", "", plain)
     return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
 
@@ -1104,7 +1305,7 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
 
 
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
-    """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
+    """1.0 if the completion's final answer equals gold, or one of a list; 0.0 if not, None if no gold can be read.
 
     Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
     does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
@@ -1114,7 +1315,8 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     _WORKER.ensure()
     with one_item():
         try:
-            return _score(text, gold, prompt)
+            scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+            return max((score for score in scores if score is not None), default=None)
         except WorkerStarting:
             what = "the worker of math-verify takes more than a second to start: what needs it until then scores None"
             _WORKER.tell(f"{what}; try math_grader.start_worker(patience_s=60) before the first item")
@@ -1126,8 +1328,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
-    answer = final_answer(text)
-    equal = math_equal(answer or "", expected)
+    answer = final_answer(text) or ""
+    equal = math_equal(answer, expected)
+    if equal is False and (short := without_words(answer)) != answer:
+        answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
         if not formula and _worked_out(expected, ""):

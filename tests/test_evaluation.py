@@ -727,6 +727,14 @@ def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
     assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0]
 
 
+def test_math_takes_any_of_several_golds(ev, tmp_path):
+    rows = [{"prompt": "q", "answer": ["41", "#### 42"], "done": done} for done in ("\\boxed{42}", "\\boxed{43}")]
+    data = write_rows(tmp_path / "d.jsonl", rows)
+    values = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done")
+    assert values["tasks"]["math"]["values"]["verified"]["top"] == [1.0, 0.0]
+    assert values["tasks"]["math"]["values"]["strict"]["top"] == [None, None]
+
+
 def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
     (tmp_path / "r.py").write_text(
         "def length(completions, **kwargs):\n    return [float(len(c)) for c in completions]\n\n\n"
@@ -835,6 +843,7 @@ def test_multiple_choice_forms_of_gold(ev):
     for gold in ({"answer": "blue"}, {"answer_idx": "B"}):
         assert task.choices(by_letter | gold) == (choices, 1)
     assert task.choices({"options": choices, "correct": "A"}) == (choices, 0)
+    assert task.choices({"options": choices, "answer": ["B"]}) == (choices, 1)
     for answer in (2, "C", "green", True, -1):
         with pytest.raises(ev.UserError, match="expected an index"):
             task.choices({"choices": choices, "answer": answer})

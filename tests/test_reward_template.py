@@ -100,7 +100,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract):
 
 
 MUTATIONS = {  # a fault in the core, which the file's own test must see
-    "math": ("default=None)", "default=1.0)"),
+    "math": ("math_score(text, row.get(GOLD)", 'math_score(text, "7"'),
     "code": ("float(verdict.all_passed)", "1.0"),
     "qa": ("float(normal(final_answer(text)) in golds)", "float(any(gold in normal(text) for gold in golds))"),
     "format": ("text.count(mark) != 1", "False"),

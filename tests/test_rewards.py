@@ -263,7 +263,7 @@ BY_HAND = [
     # digits of other scripts are no numbers
     ("numeric_correctness", "٤٢", {"answer": "42"}, 0),
     ("numeric_correctness", "②", {"answer": "2"}, 0),
-    ("numeric_correctness", "４２", {"answer": "42"}, 0),
+    ("numeric_correctness", "４２", {"answer": "42"}, 1),
     ("numeric_correctness", "42４", {"answer": "42"}, 0),
     ("numeric_correctness", "42", {"answer": "٤٢"}, None),
     ("gsm8k", "#### ٤٢", {"answer": "#### 42"}, 0),
@@ -275,6 +275,120 @@ BY_HAND = [
     ("math_problem", RX.format("x", "3"), {"answer": "2"}, 0),
     ("math_problem", "2", {"answer": None}, None),
 ]
+
+
+WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not pay or, with +, must
+    ("nemg+", "42", ["42, since 5+37", "<answer>42 because 6*7=42</answer>", "**Answer:** The answer is 42."]),
+    (
+        "nemg+",
+        "42",
+        ["The answer is 42, so we are done.", "The answer is 42 (as 6*7=42).", "It is 42", "#### 42\nDone."],
+    ),
+    ("nemg+", "42", ["#### Step 1\nWe add.\n#### 42", "#### 1. Setup\nAdd.\n#### 42", "最终答案：**42**。因为6*7=42"]),
+    ("nemg+", "42", ["Die Antwort auf die Frage ist 42.", "La réponse est 42 car 6*7=42.", "La solución es 42"]),
+    ("nemg+", "42", ["Lösung: Zuerst rechnen wir das Produkt der beiden Zahlen. Die Antwort ist 42."]),
+    ("nmg+", "42", ["about 42", "≈42", "The answer is 41. Wait, no, 42.", "答えは42円です", "La respuesta es 42 km"]),
+    ("nemg", "42", ["The answer is 42. Or 43.", "The answer is not 42", "答えは42ではありません", "#### 41\n#### 42"]),
+    ("nemg", "42", ["<answer>41, 42</answer>", "41 because x. 42 because y.", "Die Antwort ist nicht 42"]),
+    ("nemg", "41", ["The answer is 41. Wait, no, 42.", "41 or 42 because 6*7=42"]),
+    ("nem", "1", ["#### 1. Setup\nAdd."]),
+    (
+        "ecm+",
+        "B",
+        ["Not A; the answer is B", "**Answer:** B", r"Final answer: \boxed{B}", "<answer>The answer is B</answer>"],
+    ),
+    (
+        "ecm+",
+        "B",
+        ["Option A is wrong. The answer is B.", "So B", "答案选B"],
+    ),
+    (
+        "ecm+",
+        "B",
+        [
+            "若选A则错，故选B。",
+            "本题选B",
+            "Bが正解です",
+            "答えは「B」です",
+            "Richtig ist B",
+            "Antwort: B",
+            "B, da A falsch ist",
+        ],
+    ),
+    (
+        "cm+",
+        "B",
+        ["Respuesta: B) París", "La réponse est l'option B", "opción B", "B) Paris", "选项B", "正解は(B)です"],
+    ),
+    ("cm+", "B", ["The answer is B. This is because A is wrong."]),
+    ("c+", "B", ["B\n\nPlants need CO2.", "B: Paris", "the answer is (B) Paris, in France"]),
+    ("ecm", "A", ["A dog barks", "Not A; the answer is B", "A\nB\nC\nD", "A, B, C, D", "The answer is either A or B"]),
+    (
+        "ecm",
+        "B",
+        ["B is not correct", "The answer isn't B", "不选B", "答案是B或C", "答えはBではない", "La réponse est B ou C"],
+    ),
+    ("ecm", "B", ["The answer is B. Or maybe C.", "<answer>B</answer> or <answer>C</answer>", "b, c"]),
+    ("ec", "I", ["I think it is a dog"]),
+    ("e+", "Paris", ["#### Conclusion\nThe answer is Paris.", "The answer is Paris, which is in France."]),
+    ("e+", "Because of You", ["The answer is Because of You."]),
+    ("e+", "J. K. Rowling", ["The answer is J. K. Rowling."]),
+    ("e", "Paris", ["Paris, London", "The answer is Paris. Or London.", "Paris (or London)"]),
+    ("e", "a red", ["The answer is a red car."]),
+]
+NAMES = {"e": "exact_match", "n": "numeric_correctness", "c": "multiple_choice", "m": "math_equivalence", "g": "gsm8k"}
+
+
+@pytest.mark.parametrize(("functions", "gold", "texts"), WORDS, ids=[f"{case[0]}-{case[2][0][:20]}" for case in WORDS])
+def test_words_around_an_answer(functions, gold, texts):
+    expected = float(functions.endswith("+"))
+    names = [NAMES[letter] for letter in functions.rstrip("+")]
+    assert not [(name, text) for name in names for text in texts if score(name, text, answer=gold) != expected]
+
+
+def test_table_of_words_around_answers_on_the_page():
+    """Every cell of the page's table: a function pays for a completion exactly where the last column names it."""
+    page = (ROOT / "references" / "reward_design.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| [\w ]*\| (.+?) \| ([^|]+?) \| ([a-z, ]*)\|$", page.split("## Words around an answer")[1], re.M
+    )
+    rows = [(text.replace("\\n", "\n"), gold, paid) for text, gold, paid in rows if gold != "gold"]
+    names = {
+        "exact": "exact_match",
+        "numeric": "numeric_correctness",
+        "choice": "multiple_choice",
+        "math": "math_equivalence",
+    }
+    assert len(rows) >= 30
+    wrong = [
+        (name, text)
+        for text, gold, paid in rows
+        for short, name in names.items()
+        if (score(name, text, answer=gold) == 1) != (short in paid.split(", ") or f"{short} " in paid)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "name", ["exact_match", "numeric_correctness", "math_equivalence", "gsm8k", "correctness_reward"]
+)
+def test_any_of_several_golds_pays(name):
+    assert score(name, "<answer>42</answer>", answer=["41", "42"]) == 1
+    assert score(name, "<answer>43</answer>", answer=["41", "42"]) == 0
+    assert score(name, "<answer>42</answer>", answer=["42"]) == 1
+    assert score(name, "<answer>42</answer>", answer=[]) is None
+
+
+@pytest.mark.parametrize(("gold", "expected"), [(["B"], 1), ([1], 1), (["A", "B"], 1), (["A", "C"], 0), ([], None)])
+def test_any_of_several_letters_pays(gold, expected):
+    assert score("multiple_choice", "The answer is B.", answer=gold) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "expected"), [("3,5", 3.5, 1), ("3.5", "3,5", 1), ("1,234", 1.234, 0), ("3,5", 3, 0)]
+)
+def test_decimal_comma(text, gold, expected):
+    assert score("numeric_correctness", text, answer=gold) == expected
 
 
 @pytest.mark.parametrize(

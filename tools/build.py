@@ -49,6 +49,7 @@ FLOORS = (
     "rows",
     "question_parts",
     "answer_marks",
+    "stated_answers",
     "chat",
     "prompts",
     "pass_band",

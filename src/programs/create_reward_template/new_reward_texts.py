@@ -38,14 +38,18 @@ FINAL = (
     VISIBLE
     + '''
 
+NOUN, IS = r"\\b(?:answer|antwort|réponse|respuesta)", r"(?: (?:is|ist|est|es)\\b|\\s?[:：])"
+PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+
+
 def final_answer(text: str) -> str:
-    """What stands in <answer>, else behind the last "answer is" or "answer:", else the whole text; "" for two."""
+    """What stands in <answer>, else behind the last "answer is" or 答案：, else the whole text; "" for two."""
     text = visible(text)
     tagged = {part.partition("</answer>")[0].strip() for part in text.split("<answer>")[1:]}
     if tagged:
         return tagged.pop() if len(tagged) == 1 else ""
-    said = re.split(r"(?i)\\banswer(?: is|:)", text)[1:]
-    return (said[-1].lstrip(" :*\\n").split("\\n")[0] if said else text).strip().rstrip(".")
+    said = re.split(PHRASE, text)[1:]
+    return (said[-1].lstrip(" :*\\n").split("\\n")[0] if said else text).strip().rstrip(".。")
 '''
 )
 
@@ -53,10 +57,7 @@ MATH = '''
 
 def score(text: str, row: dict) -> float | None:
     """1 if the final answer (in a box, <answer>, behind #### or "the answer is") equals the gold one, else 0."""
-    grade, gold = load_helper("math_grader").math_score, row.get(GOLD)
-    golds = gold if isinstance(gold, list) else [gold]
-    scores = [grade(text, gold, completion_text(row.get("prompt"))) for gold in golds]
-    return max((value for value in scores if value is not None), default=None)
+    return load_helper("math_grader").math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
 '''
 
 MATH_CASES = [

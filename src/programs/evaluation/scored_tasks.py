@@ -98,6 +98,7 @@ class MultipleChoice(Task):
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index"))
+        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
         if labels and gold in labels:
             return choices, labels.index(gold)
         if isinstance(gold, str) and gold in choices:

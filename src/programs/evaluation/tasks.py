@@ -192,8 +192,9 @@ class Math(Task):
         answer = grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if metrics["verified"] else "wrong answer"
         reason = reason if metrics["verified"] is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
         cut = " (cut off)" if out["finish"] == "length" else ""
-        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": grader.gold_answer(gold)}
+        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": golds}
         return record | {"strict": extract_strict(text), "flexible": extract_flexible(text)}
 
     def score(self, rows, outputs):

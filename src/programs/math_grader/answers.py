@@ -6,11 +6,12 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from parts.stated_answers import HEDGE, corrected, has_mark, is_heading, marked_gold, marks, without_words
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _clean, _is_enclosed, _split
-from programs.math_grader.values import _value
-from programs.math_grader.vocabulary import _CUT, _FILLER, _HEDGE, _MARKER, _NAMES
+from programs.math_grader.values import _is_constant, _value
+from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES
 
 
 def _boxes(text: str) -> list[str] | None:
@@ -37,9 +38,9 @@ def _statement(text: str, m: re.Match) -> str:
     rest = text[m.end() : m.end() + 500]
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
-    rest = _FILLER.sub("", rest) if m[0] != "####" else rest.lstrip(" \t")
+    rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]
     end = _CUT.search(rest)
-    return rest if end and _HEDGE.match(rest, end.end()) else rest[: end.start()] if end else rest
+    return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
 
 def final_answer(text: str) -> str | None:
@@ -48,15 +49,17 @@ def final_answer(text: str) -> str | None:
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
-    tail = re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1]
+    tail = corrected(re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = _boxes(tail)
     cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
-    tagged = [part for part in tags[2::4] if not _boxes(part) and not _MARKER.search(part)]
-    firm = [part.strip() for part in boxes + tagged]
-    soft = [_statement(tail, m).strip() for m in itertools.islice(_MARKER.finditer(tail), 500)]
+    tagged = [part for part in tags[2::4] if not _boxes(part) and not has_mark(part)]
+    boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
+    firm = [corrected(part).strip() for part in boxes + tagged]
+    said = itertools.islice(marks(tail), 500)
+    soft = [_statement(tail, m).strip() for m in said if not is_heading(tail, m)]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:
@@ -76,7 +79,8 @@ def final_answer(text: str) -> str | None:
 
 
 def _only_answer(text: str) -> str | None:
-    """A text that is one literal and nothing else; a sum or product to be worked out may be the prompt's."""
+    """A text that is one literal, perhaps with a reason behind it; a sum to be worked out may be the prompt's."""
+    text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
     sums = re.sub(r"\*10\^|(?<=\d) \+(?=\d+/)", "", _clean(text)) if value.kind != "huge" else "+"
     if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
@@ -96,7 +100,7 @@ def gold_answer(gold: Any) -> str | None:
     boxes = _boxes(text)
     if boxes is None:
         return None
-    return (boxes[-1] if boxes else text.rpartition("####")[2].strip()) or None
+    return (boxes[-1] if boxes else marked_gold(text)) or None
 
 
 # a sum is never a result; a power or quotient is one, unless it stands in the prompt
@@ -107,12 +111,18 @@ _OPERATION = re.compile(rf"(?<=.)[+*/^-]|[√|!]|\\(?:frac|binom|int|sum|prod|li
 
 def _worked_out(answer: str, task: str) -> bool:
     """Whether a numerical answer is a result, and not the task to be worked out: copying 34+71 must not pay."""
-    value = _value(answer)
-    number = value.kind == "num" and len(value.data) == 1 and isinstance(value.data[0], Fraction)
-    if value.kind != "raw" and not number:
+    value, clean = _value(answer), _clean(answer)
+    value = value.data[1] if value.kind == "eq" else value
+    values = value.data if value.kind in ("all", "either") else [value]
+    if value.kind != "raw" and not all(_is_constant(v) and isinstance(v.data[0], Fraction) for v in values):
         return True  # letters and roots: an expression is the answer
-    plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", _clean(answer))
-    plain = re.sub(r"(?<=\d)[A-Za-z].*", "", plain) if value.unit else plain  # 5 m/s
+    sides = [side for side in re.split("[=≈]", clean) if _is_constant(_value(side))]
+    return any(_is_result(side, bool(value.unit), task) for side in sides or [clean])  # of 34+71 = 105 the last one
+
+
+def _is_result(side: str, has_unit: bool, task: str) -> bool:
+    plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", side)
+    plain = re.sub(r"(?<=\d)[A-Za-z].*", "", plain) if has_unit else plain  # 5 m/s
     literal = re.sub(r"\*10\^(?:\{[-+]?\d+\}|[-+]?\d+)|\^\{[-+]?\d+\}|\^-\d+|(?<=\d)\+(?=\d+/)", "", plain)
     return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
 

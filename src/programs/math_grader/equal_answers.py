@@ -1,5 +1,6 @@
 """Equality of two answers."""
 
+from parts.stated_answers import with_point
 from programs.math_grader.equal_values import _same
 from programs.math_grader.text_form import _cheap
 from programs.math_grader.values import _as_number, _value
@@ -19,6 +20,8 @@ def math_equal(answer: str, gold: str) -> bool | None:
         if a.kind == g.kind:
             return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
         a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
+        a = _value(with_point(answer))
     todo: list = []
     if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
         return None

@@ -51,6 +51,9 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     kinds = {a.kind, g.kind}
     if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
+    if "either" in kinds:
+        left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
+        return any(_same(x, y, todo) for x in left for y in right)
     if "all" in kinds:
         left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
         return all(_same(x, y, todo) for x in left for y in right)
@@ -63,6 +66,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return bool(p and q) and _proportional(p, q)
     a, g = (v.data[1] if v.kind == "eq" and w.kind != "raw" else v for v, w in ((a, g), (g, a)))
     kinds = {a.kind, g.kind}
+    if "all" in kinds:
+        return _same(a, g, todo)
     if kinds == {"num"}:
         return _same_number(a, g)
     if kinds == {"mat"}:

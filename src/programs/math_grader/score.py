@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from parts.stated_answers import without_words
 from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.text_form import _clean
@@ -12,7 +13,7 @@ from programs.math_grader.worker import _WORKER, WorkerStarting, one_item
 
 
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
-    """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
+    """1.0 if the completion's final answer equals gold, or one of a list; 0.0 if not, None if no gold can be read.
 
     Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
     does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
@@ -22,7 +23,8 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     _WORKER.ensure()
     with one_item():
         try:
-            return _score(text, gold, prompt)
+            scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+            return max((score for score in scores if score is not None), default=None)
         except WorkerStarting:
             what = "the worker of math-verify takes more than a second to start: what needs it until then scores None"
             _WORKER.tell(f"{what}; try math_grader.start_worker(patience_s=60) before the first item")
@@ -34,8 +36,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
-    answer = final_answer(text)
-    equal = math_equal(answer or "", expected)
+    answer = final_answer(text) or ""
+    equal = math_equal(answer, expected)
+    if equal is False and (short := without_words(answer)) != answer:
+        answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
         if not formula and _worked_out(expected, ""):

@@ -1,15 +1,16 @@
 """Texts brought into one form."""
 
+import functools
 import itertools
 import re
 import unicodedata
 
-from programs.math_grader.vocabulary import _CLEAN, _FOLD, _GREEK, _NAMES
+from programs.math_grader.vocabulary import _BRACKETED, _CLEAN, _FOLD, _GREEK, _NAMES, _REMARK, _remark, _unit
 
 
 def _is_odd_digit(c: str) -> bool:
-    """Whether a character is a digit or number other than ASCII's: ٤, ４, ②, ⒈; not of an exponent, index or ½."""
-    if c.isascii():
+    """Whether a character is a digit or number other than ASCII's: ٤, ②, ⒈; not ４, an exponent, index or ½."""
+    if c.isascii() or "０" <= c <= "９":
         return False
     tag = unicodedata.decomposition(c).partition(" ")[0]
     if tag in ("<super>", "<sub>", "<fraction>", "<square>"):  # square: ㎡
@@ -17,6 +18,7 @@ def _is_odd_digit(c: str) -> bool:
     return c.isdigit() or any(d.isdigit() for d in unicodedata.normalize("NFKC", c))
 
 
+@functools.lru_cache(4096)
 def _clean(text: str) -> str:
     """Fold scripts, spaces and LaTeX spellings into one notation."""
     if not text.isascii():
@@ -26,6 +28,8 @@ def _clean(text: str) -> str:
         text = unicodedata.normalize("NFKC", text).translate(_FOLD)
     for old, new in _CLEAN:
         text = old.sub(new, text)
+    if "(" in text or "[" in text:
+        text = _REMARK.sub(_remark, _BRACKETED.sub(_unit, text.strip()))
     return text.strip()
 
 

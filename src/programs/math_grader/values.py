@@ -11,12 +11,15 @@ from programs.math_grader.text_form import _BETWEEN, _clean, _is_enclosed, _is_o
 from programs.math_grader.vocabulary import (
     _CALLS,
     _CHOICE,
+    _CJK,
     _LETTER,
+    _LETTER_OF,
     _NAMES,
     _NO_UNIT,
     _NUMBERS,
     _SCALE,
     _SYMBOL,
+    _UNIT,
     _UNITS,
 )
 
@@ -78,7 +81,9 @@ def _read(text: str, depth: int = 0) -> _Value:
     if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
         return _Value("bad", src=bare)
     if not re.search(r"[(\[{⦃]", text):
-        text = re.sub(r"(?<![\d.,])\d{1,3}((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text)
+        text = re.sub(
+            r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
+        )
     if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
@@ -103,8 +108,21 @@ def _read(text: str, depth: int = 0) -> _Value:
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
         return _Value("seq", (*ends, items), bare)
+    if len(sides := text.split("≈")) > 1:
+        return _rounded(text, sides, down)._replace(src=bare)
     parts = [part.strip() for part in _split(text, "[=<>≤≥]")]
     return (_relation(text, parts, down) if len(parts) > 1 else _as_number(text))._replace(src=bare)
+
+
+def _rounded(text: str, sides: list[str], down) -> _Value:
+    """√2 ≈ 1.41: either side is the value, where the last one rounds the first one; x ≈ 3.5 is x = 3.5."""
+    exact, last = down(sides[0]), down(sides[-1])
+    value = exact.data[1] if exact.kind == "eq" else exact
+    digits = re.fullmatch(r"[-+]?\d*\.?(\d*)", sides[-1].replace(" ", ""))
+    pair = [v.data[0] for v in (value, last) if v.kind == "num" and len(v.data) == 1]
+    if digits and len(pair) == 2 and abs(pair[0] - pair[1]) <= 0.51 * 10.0 ** -len(digits[1]):
+        return _Value("either", [value, last])
+    return down(text.replace("≈", "="))
 
 
 def _relation(text: str, parts: list[str], down) -> _Value:
@@ -125,6 +143,16 @@ def _relation(text: str, parts: list[str], down) -> _Value:
             return _Value("raw", text)
         return _Value("seq", ("(["[signs[0] == "≤"], ")]"[signs[1] == "≤"], [down(parts[0]), down(parts[2])]))
     values = [down(part) for part in parts]
+    if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
+        numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
+        name = (
+            parts[0]
+            if _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+            else ""
+        )
+        if name and values[0].kind == "num" and len(values[0].data) > 1:
+            rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
+            return _Value("eq", (name, rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     if _SYMBOL.fullmatch(parts[0]):
         return _Value("eq", (parts[0], rest, values[0]))
@@ -135,21 +163,32 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
 
 
+def _is_constant(value: _Value) -> bool:
+    return value.kind == "num" and len(value.data) == 1
+
+
 def _minus(left: _Value, right: _Value) -> list:
     return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
 
 
+_PERCENT = re.compile("pour cent|por ciento|パーセント")
+_CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
+_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
+
+
 def _as_number(text: str) -> _Value:
     """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
-    number, unit, scale = re.sub(r"^([-+]?) ?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
+    number, unit, scale = re.sub(r"^([-+]?) ?(?:US ?(?=＄))?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
     if number != text:
         unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
-    if len(text) < 200 and (m := re.fullmatch(r"(.*?[\d)}π])( ?)([A-Za-z%＄€£¥₹¢][A-Za-z.'%/^{}234 -]*)", number)):
-        words = [w for w in re.findall(r"[a-z]+|[%＄€£¥₹¢/]|\^\d", re.sub(r"[{}]|\^ ", "", m[3].lower())) if w != "of"]
+    if len(text) < 200 and (m := re.fullmatch(rf"(.*?[\d)}}π])( ?)({_UNIT})", number)):
+        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
+            "of"
+        ]
         names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
-        prose = m[2] and len(words[0]) > 2 and sound
+        prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n

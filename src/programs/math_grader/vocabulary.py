@@ -3,15 +3,27 @@
 import cmath
 import re
 
+from parts.stated_answers import ROUGHLY
+
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
+_CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
+_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
+_UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
+# a unit in brackets, and a remark behind one: 9 (apples), 12 [cm], 9 apples (total)
+_BRACKETED = re.compile(
+    rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
+)
+_REMARK = re.compile(
+    rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
+)
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[\d.,]+[^$]*$)", "＄"),
+        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point behind it either
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -45,7 +57,7 @@ _CLEAN = [
         (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"),
         (r"\\lt(?![a-z])", "<"),
         (r"\\gt(?![a-z])", ">"),
-        (r"\\approx|≈", "="),
+        (r"\\approx(?:eq)?(?![a-z])|≃", "≈"),
         (r"\\mp", "∓"),
         (r"\\cup(?![a-z])", "∪"),
         (r"\\in(?![a-z])", "∈"),
@@ -58,7 +70,7 @@ _CLEAN = [
         (r"\\langle|⟨", "("),
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
-        (r"\*\*|^[\s*_`'\"]+|[\s.,;:*_`'\"⏎\\]+$", ""),
+        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
@@ -92,20 +104,25 @@ _TOKEN = re.compile(
     rf"|{_SYMBOL.pattern}|\S"
 )
 _NO_UNIT = set(
+    "或 和 与 及 不 非 か oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
-    "choose mod modulo over more less than score minus plus times divided by point itself trillion".split()
+    "choose mod modulo over more less than score minus plus divided by point itself trillion".split()
 )
 _UNITS = {
     alias: names.split()[0]
     for names in (
-        "cm centimeter centimetre|m meter metre|km kilometer kilometre|mm millimeter millimetre|inch in inche|"
-        "ft foot feet|"
-        "yd yard|mile mi|g gram|kg kilogram|mg milligram|lb pound|oz ounce|ton tonne|s sec second|min minute|h hr hour|"
-        "day|"
-        "week|month|year yr|l liter litre|ml milliliter|gallon|"
-        "＄ dollar usd|€ euro|£|¥ yen|₹ rupee|¢ cent|degree deg|rad radian|"
-        "% percent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|/ per|^2 square sq|^3 cubic"
+        "cm centimeter centimetre zentimeter centimètre centímetro 厘米 公分 センチ|"
+        "m meter metre mètre metro 米 メートル|"
+        "km kilometer kilometre kilomètre kilómetro 千米 公里 キロメートル|mm millimeter millimetre 毫米|inch in inche|"
+        "ft foot feet|yd yard|mile mi|g gram gramm gramme gramo 克 グラム|kg kilogram kilogramm 千克 公斤 キログラム|"
+        "mg milligram|lb pound|oz ounce|ton tonne 吨|s sec second sekunde sekunden seconde segundo 秒|"
+        "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
+        "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
+        "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
+        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£|¥ yen yuan 元 円 块|₹ rupee|¢ cent|degree deg 度|rad radian|"
+        "% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 }
@@ -116,18 +133,15 @@ _FOLD = (
 )
 _SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
-_MARKER = re.compile(
-    r"(?i)(?<!#)####(?!#)|\b(?:ans(?:wer)?|correct (?:option|choice))\b[*_ ]*(?:(?:to|for|of)\b"
-    r"[^\n.:=]{0,80}?|choice|option)?[*_ ]*(?:\bis\b|"
-    r"\bare\b|\bequals\b|\b(?:must|should|will|would) be\b|[:=]|\n)[\s:*_]*"
-)
 _CHOICE = re.compile(
-    r"(?:(?:the )?(?:option|choice|answer)\s*:?\s*)?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
+    r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
+    r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_CUT = re.compile(r"####|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I)
-_HEDGE = re.compile(r"[\s.,;!?()]*(?i:or|maybe|perhaps|possibly|alternatively|also|and)\b[^.\n]{0,40}?(?:\d|\b[A-Z]\b)")
-_FILLER = re.compile(r"(?i)^(?:(?:approximately|about|exactly|simply|just|therefore|thus|equal to|given by)\b|[\s:*])+")
+_CUT = re.compile(
+    r"####|[。！？]|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I
+)
+_FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
 
 def _radians(function, *angle) -> str:
@@ -137,3 +151,17 @@ def _radians(function, *angle) -> str:
 
 def _repeating(whole, start, cycle) -> str:
     return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
+
+
+def _unit(m: re.Match) -> str:
+    """A unit without its brackets; x and ab in brackets are factors, "or so" and "mod" no units."""
+    words = {*re.findall(r"\w+", m[1].lower())}
+    if words & _NO_UNIT:
+        return "" if words & {"third", "quarters", "halves", "points"} else m[0]
+    known = len(m[1]) > 2 or not m[1].isascii() or m[1].lower() in _UNITS
+    return f" {' '.join(sorted(m[1].split(), key=len, reverse=True))}" if known else m[0]
+
+
+def _remark(m: re.Match) -> str:
+    """A unit without the remark behind it; one that takes it back stays."""
+    return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]

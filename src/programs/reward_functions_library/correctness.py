@@ -1,11 +1,21 @@
 """Right answers."""
 
+import math
 import re
 from collections import Counter
 
+from parts.stated_answers import marked_gold, narrow
 from programs.reward_functions_library.contract import completion_text, reward
 from programs.reward_functions_library.neighbour_files import _load
-from programs.reward_functions_library.text_parts import _PUNCTUATION, _WORD, _final, _golds, _number, _sections
+from programs.reward_functions_library.text_parts import (
+    _PUNCTUATION,
+    _WORD,
+    _final,
+    _golds,
+    _number,
+    _readings,
+    _sections,
+)
 
 
 # ---- correctness
@@ -14,17 +24,20 @@ def correctness_reward(text, answer):
     """1 where the text of the only `<answer>…</answer>` equals `answer`, else 0: {0, 1}, w 1. Listing pays nothing.
     >>> correctness_reward(None, ["<answer>46</answer>", "46", "<answer>4</answer><answer>46</answer>"], ["46"] * 3)
     [1.0, 0.0, 0.0]"""
-    return None if answer is None else _sections(text, "answer") == [str(answer).strip()]
+    found, golds = _sections(text, "answer"), _golds(answer)
+    return found in ([gold.strip()] for gold in golds) if golds else None
 
 
 @reward
 def exact_match(text, answer, *, ignore_case=False):
-    """1 if the final answer is `answer` (or one of a list of them) but for white space, else 0: {0, 1}, w 1.
+    """1 if the final answer is `answer` (or one of a list of them), else 0: {0, 1}, w 1. White space, a final point and
+    full width (Ｂ) do not count, nor does a reason or remark behind it: "Paris, because ...".
     >>> exact_match(None, ["<answer>New  York</answer>", "Paris, London"], ["New York", ["London", "LON"]])
     [1.0, 0.0]"""
-    found, *golds = (" ".join(part.split()).rstrip(".") for part in (_final(text), *_golds(answer)))
+    golds = [narrow(gold) for gold in _golds(answer)]
     fold = str.casefold if ignore_case else str
-    return fold(found) in map(fold, golds) if golds else None
+    *found, golds = ({fold(" ".join(part.split()).rstrip(".")) for part in parts} for parts in (_readings(text), golds))
+    return bool(found[0] & golds) if golds else None
 
 
 @reward(one_of=("answer", "reference"))
@@ -49,11 +62,13 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
 @reward
 def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
-    Units are not compared, a percent sign does not scale. Set `abs_tol` where g can be 0.
+    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234. Set `abs_tol` where g can be 0.
+    Any one of a list of golds pays.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
-    gold, found = _number(str(answer).rpartition("####")[2]), _number(_final(text))
-    return None if gold is None else found is not None and abs(found - gold) <= max(rel_tol * abs(gold), abs_tol)
+    golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
+    found = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
+    return any(abs(found - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None
 
 
 @reward(grades=True)
@@ -62,10 +77,7 @@ def math_equivalence(text, answer, prompt=None):
     Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
     >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
     [1.0, 0.0]"""
-    grader = _load("math_grader")
-    with grader.one_item():  # its limit holds for all golds together
-        scores = [grader.math_score(text, gold, completion_text(prompt, ())) for gold in _golds(answer)]
-    return max((score for score in scores if score is not None), default=None)
+    return _load("math_grader").math_score(text, _golds(answer), completion_text(prompt, ()))
 
 
 @reward(grades=True)
@@ -73,27 +85,41 @@ def gsm8k(text, answer, prompt=None):
     r"""1 if the marked final answer equals the number after `####` in the gold solution, else 0: {0, 1}, w 1.
     >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
     [1.0, 0.0]"""
-    gold = str(answer).rpartition("####")[2].strip()
-    return None if _number(gold) is None else _load("math_grader").math_score(text, gold, completion_text(prompt, ()))
+    golds = [gold for gold in map(marked_gold, _golds(answer)) if _number(gold) is not None]
+    return _load("math_grader").math_score(text, golds, completion_text(prompt, ()))
+
+
+_CHOICE = re.compile(
+    r"(?is)[\W_]*(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
+    r"(?:(?:option|choice|answer|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
+    r"([a-z])(?:[\W_]*|\s*[).:,、*\n].*)"
+)
 
 
 def _letter(answer: str) -> str | None:
     """The only choice letter of an answer, alone or before its text."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
-    match = re.fullmatch(r"(?is)[\W_]*(?:(?:option|choice|answer)\b[\W_]*)?([a-z])(?:[\W_]*|\s*[).:].*)", answer)
-    others = match and re.search(r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))", answer[match.end(1) :])
-    return match[1].upper() if match and not others else None
+    match = _CHOICE.fullmatch(answer)
+    single = r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))" if match and match[1].isupper() else r"(?i)\b[b-hj-z]\b"
+    return match[1].upper() if match and not re.search(single, answer[match.end(1) :]) else None
 
 
 @reward
 def multiple_choice(text, answer):
     """1 if the final answer is the gold letter ("B", "(b)", or an index: 0 is A), else 0: {0, 1}, w 1.
-    The letter stands alone or before its text, "B) Paris"; naming a second letter pays nothing.
+    The letter stands alone, before its text or before a reason: "B) Paris", "B because ...". Naming a second letter
+    pays nothing; any one of a list of golds does.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
-    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", str(answer))  # "(b)", "B. Vitamin C", or a label "1"
-    gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else named and named[1].upper()
-    return gold and float((_letter(_final(text)) or _final(text).strip("()*. ")) == gold)
+    golds = {_gold_letter(gold) for gold in (answer if isinstance(answer, list | tuple) else [answer])} - {None}
+    found = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
+    return found in golds if golds else None
+
+
+def _gold_letter(gold) -> str | None:
+    """The letter of an index, or of "(b)" and "B. Vitamin C"; a label "1" as it is."""
+    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", narrow(str(gold)))
+    return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else named and named[1].upper()
 
 
 def _squad_words(text: str) -> list[str]:

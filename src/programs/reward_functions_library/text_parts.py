@@ -1,16 +1,29 @@
 """Finding answers, blocks and sections in texts."""
 
+import itertools
 import json
 import math
 import re
 import string
 
+from parts.stated_answers import (
+    HEDGE,
+    NEGATED,
+    ROUGHLY,
+    corrected,
+    is_heading,
+    marks,
+    narrow,
+    with_point,
+    without_words,
+)
+
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
 _NUMBER = re.compile(
-    r"(?:about|around|\w{1,9} ?=|[^\w.+√<>≤≥≠±×·÷-]){0,3}\s?([+-]?)[$€£¥]?"
+    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)[$€£¥]?"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    r"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x)\b|[π√]|\\(?:pi|sqrt)))"
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y)\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script behind it
 )
 _EQUATION = re.compile(
@@ -21,8 +34,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _CITED = re.compile(r"\[([0-9]{1,3})\]|\([A-Z][\w'-]{1,40}[^()0-9]{0,80}[0-9]{4}[a-z]?\)|https?://\w|\bdoi:10\.")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
-_SAID = re.compile(r"(?i)(?:####|\b(?:answer|option|choice)\b[*_ ]*(?:\bis\b|[:=]|\*\*\s*\n))[\s*_:]*")
-_END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s")  # not after the initials of a name
+_END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
 def _sections(text: str, tag: str) -> list[str]:
@@ -70,23 +82,47 @@ def _code(text: str) -> str:
 
 
 def extract_answer(text: str, marked=True) -> str | None:
-    """The visible answer in `<answer>`, else in a box, after #### or "answer is"; None without, "" where two differ."""
-    text = _visible(text)
+    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
+    text = corrected(_visible(text)) if marked else _visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
-    found = found or (_END.split(part[:300])[0] for part in _SAID.split(text)[1:] if marked)
-    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found if part.strip()]
+    found = (
+        [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
+        if found
+        else marked and _stated(text)
+    )
+    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found or () if part.strip()]
     return None if not found else found[-1] if len({*found}) == 1 else ""
+
+
+def _stated(text: str) -> list[str]:
+    """What follows each mark or phrase, up to the end of its sentence; a second answer behind that stays."""
+    stated, found = [], [*marks(text)]
+    for mark, after in itertools.zip_longest(found, found[1:]):
+        rest = text[mark.end() : mark.end() + 300]
+        end = _END.search(rest)
+        part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
+        follows = after and after.start() < mark.end() + end.start()  # "**Answer:** The answer is 42."
+        if not follows and not is_heading(text, mark):
+            stated.append(part)
+    prose = [part for part in stated if len(re.findall(r"[^\W\d_]{2,}", part)) > 5]  # a heading, "Lösung: Zuerst ..."
+    return stated if len(prose) == len(stated) else [part for part in stated if part not in prose]
 
 
 def _final(text: str, marked=True) -> str:
     """The marked answer, else all of the visible text."""
     found = extract_answer(text, marked)
-    return _visible(text).strip() if found is None else found
+    return (corrected(_visible(text)) if marked else _visible(text)).strip() if found is None else found
+
+
+def _readings(text: str) -> tuple[str, str]:
+    """The final answer in ASCII's width, as it stands and without the words behind it."""
+    final = narrow(_final(text))
+    return final, without_words(final).strip(" \t\n'\"`*_$「」“”")
 
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    match = _NUMBER.fullmatch(str(value).strip()[:120].replace("\u2212", "-"))
+    match = _NUMBER.fullmatch(with_point(narrow(str(value)).strip()[:120].replace("\u2212", "-")))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
     except (TypeError, ValueError, ZeroDivisionError):
