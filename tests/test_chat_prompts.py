@@ -17,6 +17,8 @@ from parts.play_setup import make_play_setup
 from parts.prompts import encode_prompt
 from parts.rows import read_rows
 from programs.evaluation.prompts import encode_pair, encode_rendered
+from programs.evaluation.run import make_requests
+from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
 
 QUESTION = {"role": "user", "content": "What is 2 + 3?"}
@@ -97,6 +99,22 @@ def test_plain_strings_still_get_the_advice(capsys):
     check_template(SimpleNamespace(chat=True, model="m"), tokenizer, "d.jsonl", prompts)
     check_template(SimpleNamespace(chat=False, model="m"), tokenizer, "d.jsonl", prompts)
     assert "2 of 2 prompts are strings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
+    known = {"settings": {"max_new_tokens": 4}, "logprobs": False, "stops": lambda chat: []}
+    task = SimpleNamespace(**known, question=lambda row: row["prompt"], target=lambda row: "5")
+    model = SimpleNamespace(tokenizer=tokenizer, max_length=None, source="m")
+    asked = (Config(task=["math"]), task, model, [{"prompt": text}], [{"prompt": "1 + 1"}] * shots)
+    if shots:
+        with pytest.raises(UserError, match="in the chat template's form already, with worked examples"):
+            make_requests(*asked)
+    else:
+        _, [[request]], _ = make_requests(*asked)
+        assert tokenizer.decode(request.ids) == text
 
 
 # ------------------------------------------------------------------------------------------------ tool calls

@@ -1,4 +1,4 @@
-"""Loading of networks: LoRA, 4-bit, dropout off, frozen copies."""
+"""Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings."""
 
 import importlib
 import importlib.util
