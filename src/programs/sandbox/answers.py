@@ -12,7 +12,7 @@ from programs.sandbox.judge_objects import FromProgram
 from programs.sandbox.python_tests import loaded_tests
 
 MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
-FENCE = re.compile(r"([ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
+FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
 PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
