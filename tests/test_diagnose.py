@@ -887,7 +887,7 @@ def test_a_run_of_two_steps_is_not_called_healthy(tmp_path):
 
 
 def test_too_short_to_judge_has_its_own_exit_code(tmp_path, capsys):
-    rows = [{"step": step, "reward/mean": 0.5, "reward/std": 0.3} for step in range(1, 11)]
+    rows = [{"step": n, "reward/mean": 0.5, "reward/std": 0.3, "rollout/length_mean": 9.0} for n in range(1, 11)]
     for steps, code, verdict in ((9, 3, "too short to judge"), (10, 0, "healthy")):
         run = write_run(tmp_path / str(steps), rows[:steps])
         assert diagnose.main([str(run), "--json"]) == code
@@ -899,3 +899,66 @@ def test_too_short_to_judge_has_its_own_exit_code(tmp_path, capsys):
     assert diagnose.main([short, str(tmp_path / "none")]) == 2
     nothing = write_run(tmp_path / "fault", [row | {"policy/loss": math.nan} for row in rows[:2]])
     assert diagnose.main([str(nothing)]) == 1  # what is plain in two steps is said of two steps
+
+
+# ----------------------------------------------------------------------------- names of the last two years
+
+FALLING = [0.16 * (1 - n / 20) for n in range(21)]  # accuracy
+SHRINKING = [380 - 16.5 * n for n in range(21)]  # tokens
+NAMED = {  # who logs it: (step's name for the score, for the length, more)
+    "TRL 0.15 GRPO": ("reward", "completion_length", "rewards/accuracy_reward"),
+    "TRL 0.17 GRPO": ("reward", "completions/mean_length", "rewards/accuracy_reward/mean"),
+    "TRL in a tracker": ("train/reward", "train/completions/mean_length", "train/rewards/accuracy_reward/mean"),
+    "OpenRLHF 0.8": ("train/reward", "train/response_length", "train/return"),
+    "verl 0.2": ("critic/rewards/mean", "response_length/mean", "val/test_score/gsm8k"),
+    "verl 0.9": ("critic/score/mean", "response_length/mean", "val-core/gsm8k/acc/mean@1"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_run_that_falls_to_nothing_is_found_under_every_name(name, tmp_path):
+    score, length, accuracy = NAMED[name]
+    rows = [
+        {"step": n + 1, score: value, accuracy: value, length: tokens}
+        for n, (value, tokens) in enumerate(zip(FALLING, SHRINKING, strict=True))
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert {"score-collapse", "length-collapse"} <= ids(tmp_path / "log.jsonl")
+
+
+def test_the_logs_of_trls_ppo_are_read(tmp_path):
+    row = {"objective/kl": 20.0, "objective/entropy": 90.0, "objective/scores": 0.4, "policy/approxkl_avg": 0.01}
+    row |= {"policy/clipfrac_avg": 0.1, "policy/entropy_avg": 0.5, "loss/policy_avg": 0.0, "loss/value_avg": 0.2}
+    row |= {"objective/rlhf_reward": 0.1, "val/ratio": 1.0, "val/num_eos_tokens": 3, "lr": 1e-6, "episode": 64}
+    (tmp_path / "log").write_text("".join(f"{ {**row, 'episode': 64 * n} }\n".replace("{ {", "{") for n in range(12)))
+    run = diagnose.load_run(str(tmp_path / "log"))
+    read = {name: run.values(name)[0] for name in ("score", "kl_step", "clip_frac", "entropy", "value_loss", "lr")}
+    assert read == {"score": 0.4, "kl_step": 0.01, "clip_frac": 0.1, "entropy": 0.5, "value_loss": 0.2, "lr": 1e-6}
+    assert "kl" not in run.series, "a sum over the tokens of a completion"
+
+
+@pytest.mark.parametrize(
+    ("row", "missing", "seen"),
+    [
+        ({"reward": 0.5, "reward_std": 0.3}, "completion length", "reward"),
+        ({"reward": 0.5, "answer_len": 50.0}, "completion length", "answer_len"),
+        ({"mean_score": 0.5, "completion_length": 50.0}, "reward", "mean_score"),
+        ({"reward": 0.5, "completion_length": 50.0, "accuracy": 0.1}, "accuracy", "accuracy"),
+        ({"reward": 0.5, "completion_length": 50.0, "kl_divergence": 0.1}, "KL", "kl_divergence"),
+        ({"critic/score/mean": 0.5, "tokens/mean": 0.1}, "completion length", "tokens/mean"),
+    ],
+)
+def test_a_log_with_a_part_that_cannot_be_read_is_not_called_healthy(row, missing, seen, tmp_path, capsys):
+    rows = [row | {"step": n, "grad_norm": 0.1} for n in range(1, 13)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert diagnose.main([str(tmp_path / "log.jsonl"), "--json"]) == 3
+    report = json.loads(capsys.readouterr().out)
+    (judged,) = report["runs"]
+    assert judged["verdict"].startswith(f"not judged: {missing} (the log has") and seen in judged["verdict"]
+    assert report["exit_code"] == 3 and missing in judged["not_judged"]
+
+
+def test_of_two_names_for_one_figure_the_score_without_penalty_counts(tmp_path):
+    rows = [{"step": n, "critic/rewards/mean": 0.1, "critic/score/mean": 0.5} for n in range(1, 4)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert diagnose.load_run(str(tmp_path / "log.jsonl")).values("score") == [0.5] * 3

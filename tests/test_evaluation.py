@@ -1198,19 +1198,3 @@ def test_settings_from_yaml(ev, tmp_path):
     data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "answer": "b", "done": "b"}])
     (tmp_path / "c.yaml").write_text(f"task: [math]\ndata: {data}\ncompletion_column: done\n")
     assert run_here(ev, tmp_path / "o", "--config", tmp_path / "c.yaml")["tasks"]["math"]["rows"] == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "blocks"),
-    [
-        ("```python\na\n```\nOutput:\n```\n4\n```", ["a"]),
-        ("```bash\npip\n```\nthen\n```python\na\n```", ["a"]),
-        ("```\na\n```\n```\nb", ["a", "b"]),
-        ("  ```Py\n  a\n    b\n  ```", ["a\n  b"]),
-        ("```python3 title=x.py\na", ["a"]),
-        ("```sql\na\n```", []),
-        ("a", []),
-    ],
-)
-def test_blocks_of_a_completion_that_are_programs(ev, text, blocks):
-    assert ev.program_blocks(text) == blocks

@@ -61,7 +61,7 @@ def metrics(steps: int, seed: int = 0, **more) -> list[dict]:
     for step in range(1, steps + 1):
         row = {"step": step, "reward/mean": step / steps + 0.01 * math.sin(step + seed), "reward/std": 0.4}
         row |= {"policy/entropy": 1.0, "kl/ref": 1e-3 * step, "time/rollout": 3.0, "time/update": 1.0, "optim/lr": 1e-5}
-        rows.append(row | {"rollout/tokens_per_s": 100.0, "time/reward": 0.0} | more)
+        rows.append(row | {"rollout/tokens_per_s": 100.0, "rollout/length_mean": 9.0, "time/reward": 0.0} | more)
     rows[-1] |= {"eval/accuracy": 0.75, "eval/rows": 100.0}
     return rows
 

@@ -1262,11 +1262,9 @@ def test_a_test_with_a_long_number_works(sandbox):
 @pytest.mark.parametrize(
     "tests",
     [
-        [{"input": 10**5000, "output": "1"}],
         [{"args": 10**5000, "expected": 1}],
         [([object()], 1)],
         [([1], object())],
-        {"inputs": [10**5000], "outputs": [1]},
         ["assert f(1) == " + "(" * 3000 + ")" * 3000],
     ],
 )

@@ -56,6 +56,7 @@ FLOORS = (
     "extracts",
     "text_servers",
     "reward_texts",
+    "user_code",
     "reward_forms",
     "own_functions",
     "reward_calls",

@@ -19,6 +19,7 @@ from parts.reward_texts import visible_text
 from parts.rewards import Reward
 from parts.sampling import HFEngine
 from parts.settings import BaseConfig
+from parts.user_code import OWN
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -83,7 +84,7 @@ class EarlyScores:
             for name, function in self.functions.items():
                 rows = [row for row, _ in completions] if scores_alone(function) else of_groups
                 self.ask(name, function, rows)
-        except Exception:  # it will be raised again, by all rows in order
+        except (Exception, SystemExit):  # it will be raised again, by all rows in order
             self.failed = True
 
     def ask(self, name: str, function, rows: list[int]) -> None:
@@ -95,7 +96,8 @@ class EarlyScores:
         calls = reward_calls(function, arguments)
         owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
         for owned, call in zip(owners, calls, strict=True):
-            answer = call()
+            with OWN.swapped():
+                answer = call()
             if inspect.isawaitable(answer):
                 answer = reward_loop().start([(0, call, answer)], self.reward.limits)
             self.asked.append((name, owned, answer))

@@ -4,7 +4,7 @@ import os
 import sys
 
 from parts.messages import UserError, say
-from parts.processes import leave_processes
+from parts.processes import end_at_once, leave_processes
 
 
 def quiet_environment() -> None:
@@ -34,6 +34,8 @@ def exit_code(
         return 2
     except KeyboardInterrupt:
         say(stopped)
+        if __name__ == "__main__":  # threads and pools of a reward may never end
+            end_at_once(130)
         return 130
     finally:
         leave_processes()

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 
 from parts.logged_run import LoggedRun, UnreadableError
-from parts.metric_names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
+from parts.metric_names import ACTOR, HELD_OUT, NAMES, OURS, PARTS
 from parts.sample_dumps import trl_samples, verl_samples
 
 # what of its settings TRL's trainer_state.json has
@@ -85,7 +85,7 @@ def console_dicts(text: str) -> list[dict]:
             row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(row, dict) and ({"loss", "reward"} & set(row) or any(str(k).startswith("eval_") for k in row)):
+        if isinstance(row, dict) and ({*NAMES["trl"]} & {*row} or any(str(k).startswith("eval_") for k in row)):
             found.append(row)
     return found
 
@@ -190,8 +190,9 @@ def page_settings(given: dict) -> dict:
 
 
 def common_name(key: str, dialect: str) -> str | None:
-    """The common name of a framework's metric."""
-    names = {"ours": OURS, "trl": TRL, "verl": VERL}[dialect]
+    """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
+    names = NAMES[dialect]
+    key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
     if key in names:
         return names[key]
     if re.fullmatch(HELD_OUT[dialect], key):
@@ -204,12 +205,16 @@ def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
     run.rows = rows
     held_out: dict[int, list[float]] = {}
+    places = {name: place for place, name in enumerate(NAMES[dialect])}
+    keys = {key: common_name(str(key), dialect) for row in rows for key in row}
+    ordered = sorted(keys, key=lambda key: places.get(str(key).removeprefix("train/"), len(places)))
     for row in rows:
-        step = step_of(row)
-        for key, raw in row.items():
-            name, value = common_name(str(key), dialect), as_number(raw)
-            if name is None or value is None:
+        step, taken = step_of(row), set()
+        for key in ordered:
+            name, value = keys[key], as_number(row.get(key))
+            if name is None or value is None or (name in taken and name != "held_out"):
                 continue
+            taken.add(name)
             if not math.isfinite(value):
                 run.broken.append((str(key), step, value))
                 continue
@@ -239,8 +244,9 @@ def numbered(rows: list[dict]) -> list[dict]:
     """Give rows without a step the count of training entries so far."""
     step = 0
     for row in rows:
-        is_training = "loss" in row or "reward" in row
-        step = step_of(row) or (step + 1 if is_training else step)
+        is_training = any(common_name(str(key), "trl") not in (None, "held_out") for key in row)
+        given = step_of(row) or step_of({"step": row.get("train/global_step")})
+        step = given or (step + 1 if is_training else step)
         row["step"] = step
     return rows
 
@@ -298,6 +304,8 @@ def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
         if trainer == "one_page":
             rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
         return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
+    if len(keys & {*NAMES["verl"]}) >= max(1, len(keys & {*NAMES["trl"]})):
+        return drop_padded(fill_series(LoggedRun(str(path), "verl log entries", "verl"), rows, "verl"))
     return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
 
 
@@ -402,7 +410,7 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
     need_log(
         seen or run.broken,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list({'ours': OURS, 'trl': TRL, 'verl': VERL}[dialect_of(run)])[:3])}",
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}",
     )
     return run
 

@@ -1,6 +1,6 @@
 """Names of metrics and settings in three kinds of logs."""
 
-# what each framework's log calls the quantities below; a name in <> stands for any text
+# what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
     "reward/mean": "score",
     "reward/std": "score_std",
@@ -58,6 +58,7 @@ TRL = {
 }
 VERL = {
     "critic/score/mean": "score",
+    "critic/rewards/mean": "score",
     "critic/score/max": "score_max",
     "critic/score/min": "score_min",
     "critic/advantages/max": "advantage_max",
@@ -87,8 +88,41 @@ VERL = {
     "timing_s/step": "time_step",
     "perf/max_memory_allocated_gb": "gpu_memory",
 }
-PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
-HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
+EARLIER = {  # and elsewhere: what TRL's trainers, and OpenRLHF, called them in the last two years
+    # GRPO until 0.16, PPO until 1.12, online DPO; sums over a completion's tokens are no figures of a token
+    "completion_length": "length",
+    "clip_ratio": "clip_frac",
+    "objective/scores": "score",
+    "objective/kl": "kl_sum",
+    "objective/entropy": "entropy_sum",
+    "policy/approxkl_avg": "kl_step",
+    "policy/clipfrac_avg": "clip_frac",
+    "policy/entropy_avg": "entropy",
+    "loss/policy_avg": "loss",
+    "loss/value_avg": "value_loss",
+    "val/ratio": "ratio_mean",
+    "lr": "lr",
+    "eval_objective/scores": "held_out",
+    # OpenRLHF, as it names them to trackers
+    "response_length": "length",
+    "policy_loss": "loss",
+    "critic_loss": "value_loss",
+    "ppo_kl": "kl_step",
+    "ppo_clip_ratio": "clip_frac",
+    "entropy_loss": "entropy",
+    "actor_lr": "lr",
+}
+NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL | {"critic/kl": "kl"}}  # the last one until 0.3
+PARTS = {
+    "ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
+    "trl": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
+    "verl": r"gdpo/(.+)/mean",
+}
+HELD_OUT = {
+    "ours": r"eval/accuracy",
+    "trl": r"eval_reward|(?:eval_)?eval_.+_pass1",
+    "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
+}
 
 # the settings that a remedy names, by who trains
 ACTOR = "actor_rollout_ref.actor"

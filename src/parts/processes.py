@@ -1,5 +1,6 @@
 """The processes of a torchrun launch: device, sums, rows dealt out and gathered, the signal to stop."""
 
+import contextlib
 import math
 import os
 import signal
@@ -8,6 +9,8 @@ import threading
 
 from parts.messages import need, say
 from parts.settings import BaseConfig
+
+GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 
 
 def world() -> tuple[int, int]:
@@ -131,22 +134,41 @@ def leave_processes() -> None:
         dist.destroy_process_group()
 
 
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
 class StopRequest:
-    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    """
 
     def __init__(self):
-        self.signum, self.earlier = 0, {}
+        self.signum, self.earlier, self.end = 0, {}, None
         if threading.current_thread() is threading.main_thread():  # signals reach no other
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
 
     def restore(self) -> None:
         """Put the earlier handlers back."""
+        if self.end:
+            self.end.cancel()
         for signum, handler in self.earlier.items():
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
         """Signal handler."""
         if self.signum:
+            if not self.end:
+                self.end = threading.Timer(GRACE_S, end_at_once, [130])
+                self.end.daemon = True
+                self.end.start()
             raise KeyboardInterrupt
         self.signum = signum
         say("stopping after this step; once more to stop at once")

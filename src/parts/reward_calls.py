@@ -9,6 +9,7 @@ import threading
 from dataclasses import dataclass
 
 from parts.reward_forms import PerSample
+from parts.user_code import OWN
 
 
 @dataclass
@@ -88,7 +89,8 @@ class RewardLoop:
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
-                    return await within(call() if attempt else first, limits.timeout)
+                    with OWN.swapped():
+                        return await within(call() if attempt else first, limits.timeout)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
                         raise
@@ -135,19 +137,15 @@ def answers(calls: list, limits: CallLimits) -> list:
         CallFailed: a call raised; the others are cancelled.
     """
     results = []
-    for number, call in enumerate(calls):
-        try:
-            results.append(call())
-        except Exception as error:
-            close_unstarted(results)
-            raise CallFailed(number) from error
-    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
-    try:
+    with OWN.swapped():
+        for number, call in enumerate(calls):
+            try:
+                results.append(call())
+            except (Exception, SystemExit) as error:
+                close_unstarted(results)
+                raise CallFailed(number) from error
+        jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
         awaited = reward_loop().gather(jobs, limits) if jobs else []
-    except CallFailed as failed:
-        if isinstance(failed.__cause__, Exception):
-            raise
-        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
     for (number, _, _), result in zip(jobs, awaited, strict=True):
         results[number] = result
     return results

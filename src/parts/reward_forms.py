@@ -1,5 +1,6 @@
 """The forms that a reward function may have, loading one, and its arguments."""
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from parts.messages import UserError, need, suggest
 from parts.reward_texts import text_of_answers
+from parts.user_code import OWN, forget_shadows, importable_name, make_way
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -71,19 +73,33 @@ def as_reward(function):
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError."""
-    module_name = f"{what}_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with OWN.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
             module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
-    return sys.modules[module_name]
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
 
 
 def is_weight(value) -> bool:
@@ -184,18 +200,30 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are.
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
-        "prompts": [row["prompt"] for row in rows],
+        "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
             for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
-        "completion_ids": completion_ids,
-        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
     }

@@ -94,9 +94,9 @@ class Reward:
         self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
     ) -> dict[str, list]:
         """Raw results by function, those `known` among them; async ones run together."""
-        arguments = reward_arguments(rows, completions, completion_ids)
+        given = rows, completions, completion_ids
         asked = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, arguments) for name, function in asked.items()}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
         owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
         try:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))

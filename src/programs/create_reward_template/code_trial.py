@@ -21,37 +21,30 @@ sandbox.py stands beside this file: standard library alone, on Linux. No program
 """
 
 import sys
-import textwrap
 import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sandbox import run_code, run_many
+from sandbox import program_of, run_code, run_many
 
 LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
 
-def program_of(completion) -> str:
-    """The last closed block of Python in a completion, a text or chat messages; "" without one."""
-    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
-    found, block = "", None
-    for line in (text or "").replace("\\r\\n", "\\n").split("\\n"):
-        mark = line.strip().lower()
-        if block is None and mark.endswith(("```python", "```py", "```python3")):
-            block = []
-        elif block is not None and mark == "```":
-            found, block = textwrap.dedent("\\n".join(block)), None
-        elif block is not None:
-            block.append(line)
-    return found
+def text_of(completion) -> str:
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
 
 
 def @NAME@(prompts, completions, @GOLD@, **kwargs) -> list:
     """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
-    pairs = zip(completions, @GOLD@, strict=True)
-    verdicts = run_many([{"code": program_of(said), "tests": tests, **LIMITS} for said, tests in pairs])
+    jobs = []
+    for i, (prompt, said, tests) in enumerate(zip(prompts, completions, @GOLD@, strict=True)):
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        code = program_of(text_of(said), tests, prompt=prompt, **about)
+        jobs.append({"code": code, "tests": tests, **about, **LIMITS})
+    verdicts = run_many(jobs)
     unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
     if unfit:  # to leave such rows out of the training, return None for them
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
@@ -225,7 +218,7 @@ def peak():  # the kernel's own figure of this program; getrusage's begins with 
     return 1024 * int(found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 with socket.create_server(("127.0.0.1", 0)) as server:
     port = str(server.getsockname()[1])
-    texts = ["```python\\n" + code.replace("@PORT@", port) + "\\n```" if code else "none" for code in programs]
+    texts = ["```python\\n" + code.replace("@PORT@", port) + "\\n```" if code else "" for code in programs]
     said = [[{"role": "assistant", "content": text}] for text in texts]
     rows = {"prompts": [""] * len(said), column: [["assert f(2) == 4"]] * len(said)}
     size = peak()
@@ -248,7 +241,7 @@ NOT_AGAINST = (
 )
 RIGHT_AT_0 = (
     "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
-    "that compare two objects of the program, pass it a function or capture what it prints; no closed block of Python"
+    "that compare two objects of the program, pass it a function or capture what it prints"
 )
 
 

@@ -71,38 +71,23 @@ MATH_CASES = [
     (r"\boxed{7}", {"@GOLD@": None}, None),
 ]
 
-CODE = (
-    VISIBLE
-    + '''
-
-def program_of(text: str) -> str:
-    """The last closed block of Python in the visible text, else the last without label; all of it without a fence."""
-    lines = visible(text).split("\\n")
-    fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    if not fences:
-        return "\\n".join(lines)
-    pairs = zip(fences[::2], fences[1::2], strict=False)
-    blocks = {lines[i].strip(" \\t\\r`").lower(): lines[i + 1 : j] for i, j in pairs}
-    found = next((blocks[label] for label in ("python", "py", "python3", "") if label in blocks), [])
-    return textwrap.dedent("\\n".join(found))  # a block may stand in a list
-
+CODE = '''
 
 def score(text: str, row: dict) -> float | None:
     """What the tests say of the program, run in the sandbox; None where a row's tests cannot be used."""
-    tests = row.get(GOLD)
+    tests, sandbox = row.get(GOLD), load_helper("sandbox")
+    if not tests:
+        return None
+    names = {"entry_point": row.get("entry_point"), "setup": row.get("setup") or ""}
+    code = sandbox.program_of(text, tests, prompt=row.get("prompt"), **names)
     try:
-        tests = json.loads(tests) if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{") else tests
-        if not tests:
-            return None
-        names = {"entry_point": row.get("entry_point"), "setup": row.get("setup") or ""}
-        verdict = load_helper("sandbox").run_code(program_of(text), tests, timeout_s=TIMEOUT_S, **names)
-    except (ValueError, RecursionError) as error:
+        verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
+    except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
     if verdict.status in ("no_tests", "invalid_tests"):
         return None
     return verdict.fraction if PAY == "fraction" else float(verdict.all_passed)
 '''
-)
 
 CODE_SETTINGS = """
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases

@@ -14,7 +14,8 @@ A RUN_OR_FILE is one of
 
 A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
 steps (3 to 20 of them) and count only beyond 3 standard errors, taken from the step-to-step scatter, so that one odd
-step decides nothing; a run below 10 steps without a finding is too short to judge, which is not healthy. Once the task
+step decides nothing. A run below 10 steps without a finding is too short to judge; one whose reward or length has no
+name that is known here is not judged. Neither is healthy. Once the task
 is solved (held-out accuracy or correctness at 0.95 and above) low entropy and equal scores are no faults, and a critic
 without use is a note. Thresholds come from the source that a
 finding names; where none exists it says "our heuristic" and why.
@@ -28,7 +29,7 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
 
-Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of several runs the gravest: 2, 1, 3, 0.
+Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged; of several the gravest: 2, 1, 3, 0.
 """
 
 ROOMS = ("report_and_plot", "command")

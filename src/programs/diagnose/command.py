@@ -10,7 +10,7 @@ from parts.findings import diagnose
 from parts.log_reading import load_run, need_log
 from parts.logged_run import UnreadableError
 from parts.messages import tell
-from parts.verdict import TOO_SHORT, judgement
+from parts.verdict import judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
 
 
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         failed.append({"path": str(args.plot), "verdict": "unreadable", "error": str(error)})
         print(f"error: {error}", file=sys.stderr)
     verdicts = {report["verdict"] for report in reports}
-    code = 2 if failed else 1 if "findings" in verdicts else 3 if TOO_SHORT in verdicts else 0
+    code = 2 if failed else 1 if "findings" in verdicts else 0 if verdicts <= {"healthy"} else 3
     if args.json:
         tell(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
     else:

@@ -1,6 +1,5 @@
 """What a task is; generation, mathematics, code."""
 
-import ast
 import hashlib
 import json
 import math
@@ -225,20 +224,6 @@ def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
     return {name: Values(x) for name, x in values.items()}
 
 
-def program_blocks(text: str) -> list[str]:
-    """The fenced blocks labelled as Python, else those without label; the last may be cut off."""
-    lines = text.split("\n")
-    fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    pairs = zip(fences[::2], [*fences[1::2], len(lines)], strict=False)
-    blocks = []
-    for i, j in pairs:
-        indent = len(lines[i]) - len(lines[i].lstrip())  # a block may stand in a list
-        content = re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[i + 1 : j]))
-        blocks.append((lines[i].strip(" \t\r`").lower().partition(" ")[0], content))
-    named = [block for label, block in blocks if label in ("python", "py", "python3")]
-    return named or [block for label, block in blocks if not label]
-
-
 class Code(Task):
     """Programs, run against tests."""
 
@@ -270,29 +255,16 @@ class Code(Task):
     def check_row(self, row):
         self.require(row, ("tests", "test", "test_list", "test_cases"))
 
-    def program(self, row: dict, text: str) -> str:
-        """The program in a completion: a fenced block, the continuation of the prompt, or the text itself."""
-        head, blocks = self.head(row), program_blocks(text)
-        if not blocks:
-            name = re.escape(str(row.get("entry_point")))
-            whole = re.search(rf"^(?:async )?def {name}\b", text, re.M)
-            return text if whole or not head else head + text
-        try:
-            ast.parse(head)  # its imports and helpers; the function itself is defined anew by the block
-        except SyntaxError:
-            return blocks[-1]
-        return f"{head}\n{blocks[-1]}" if head else blocks[-1]
-
     def score(self, rows, outputs):
         sandbox, jobs = sibling("sandbox"), []
         for row, outs in zip(rows, outputs, strict=True):
             tests = first_of(row, ("tests", "test", "test_list", "test_cases"))
-            if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
-                tests = json.loads(tests)
             setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
             setup = setup if setup.strip() else self.head(row)
-            extra = {"entry_point": row.get("entry_point"), "setup": setup, "timeout_s": self.settings["timeout_s"]}
-            jobs += [{"code": self.program(row, out["text"]), "tests": tests, **extra} for out in outs]
+            about, prompt = {"entry_point": row.get("entry_point"), "setup": setup}, super().question(row)
+            programs = [sandbox.program_of(out["text"], tests, prompt=prompt, **about) for out in outs]
+            extra = {"tests": tests, "timeout_s": self.settings["timeout_s"], **about}
+            jobs += [{"code": program, **extra} for program in programs]
         try:
             verdicts = iter(list(zip(sandbox.run_many(jobs), jobs, strict=True)))
         except (sandbox.BadTests, sandbox.SandboxError) as error:

@@ -25,12 +25,21 @@ def math_problem(text, answer):
 
 @reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
 def code_generation(
-    text, tests=None, test_cases=None, test=None, test_list=None, entry_point=None, setup=None, *, mode="fraction"
+    text,
+    tests=None,
+    test_cases=None,
+    test=None,
+    test_list=None,
+    entry_point=None,
+    setup=None,
+    prompt=None,
+    *,
+    mode="fraction",
 ):
     r"""c·(0.9 + 0.1·f), c = code_execution, f = code_block_format: [0, 1], w 1, alone. Format never pays by itself.
     >>> code_generation(None, ["```python\ndef f(x): return x\n```"], tests=[["assert f(1) == 1"]])
     [1.0]"""
-    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, mode=mode)
+    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, prompt, mode=mode)
     return passed and passed * (0.9 + 0.1 * code_block_format.core(text))
 
 

@@ -39,6 +39,7 @@ ROOMS = (
     "endpoint",
     "process",
     "python_tests",
+    "answers",
     "run_code",
     "command",
 )

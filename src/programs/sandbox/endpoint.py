@@ -84,7 +84,9 @@ def remote_driver(code: str) -> str:
     parts.insert(0, "import collections, datetime, decimal, fractions, json, math, sys, types\n")
     limits = {"DEPTH": MAX_DEPTH, "NUMBER": MAX_NUMBER, "KEY": MAX_KEY, "COLLISIONS": MAX_COLLISIONS}
     parts.insert(1, "".join(f"MAX_{name} = {value}\n" for name, value in limits.items()))
-    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
+    parts.append("getattr(sys, 'set_int_max_str_digits', int)(0)\n")
+    load = f"try:\n    exec({code!r}, namespace)\nexcept (EOFError, SystemExit):\n    pass\n"
+    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\n{load}")
     parts.append(
         "call = job['call']\n"
         "args = [decode(item) for item in call['args']]\n"

@@ -17,6 +17,7 @@ from programs.sandbox.judge_objects import (
     STANDARD,
     CountAsserts,
     Ended,
+    FromProgram,
     ProgramError,
     RemoteCoroutine,
     RemoteObject,
@@ -38,6 +39,12 @@ from programs.sandbox.values import (
     receive_frame,
     send_frame,
 )
+
+
+def load_program(code: str, namespace: dict) -> None:
+    """Run a program as a module; an example of its use that reads stdin or exits takes back nothing it has defined."""
+    with contextlib.suppress(EOFError, SystemExit):
+        exec(compile(code, "program.py", "exec", dont_inherit=True), namespace)
 
 
 class Judge:
@@ -134,7 +141,8 @@ class Judge:
         entry = self.job["entry_point"]
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
+        imports = FromProgram()
+        trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["tests"]]
         if self.job["isolate"]:
             self.unfit = looks_at_output(trees)
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
@@ -144,7 +152,7 @@ class Judge:
         else:
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
             before = dict(namespace)
-            exec(compile(self.job["code"], "program.py", "exec", dont_inherit=True), namespace)
+            load_program(self.job["code"], namespace)
             defined = {name for name, value in namespace.items() if before.get(name) is not value}
         if entry:
             candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]

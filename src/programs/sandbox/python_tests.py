@@ -2,10 +2,33 @@
 
 import ast
 import builtins
+import decimal
+import json
 
 from programs.sandbox.errors import BadTests
+from programs.sandbox.judge_objects import FromProgram
 from programs.sandbox.values import brief, encode
 from programs.sandbox.verdicts import Plan
+
+
+def long_int(text: str) -> int:
+    """An integer of any length, which int() reads up to 4,300 digits only."""
+    return int(decimal.Decimal(text)) if len(text) > 4000 else int(text)
+
+
+def long_text(value) -> str:
+    """The text of a number of any length, or of whatever else stands for stdin or stdout."""
+    return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
+
+
+def loaded_tests(tests):
+    """Tests that are JSON text as data; others as they are."""
+    if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
+        return tests
+    try:
+        return json.loads(tests, parse_int=long_int)
+    except (ValueError, RecursionError):
+        return tests
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:
@@ -39,6 +62,7 @@ def read_tests(tests, entry_point: str | None, isolate: bool = True) -> Plan:
 
 def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
     """Tell the forms of tests apart."""
+    tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)
         entry_point = tests.pop() or entry_point
@@ -47,19 +71,20 @@ def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        statements = []
+        statements, imports = [], FromProgram()
         for number, source in enumerate(tests):
             try:
-                statements += ast.parse(source).body
+                statements += imports.visit(ast.parse(source)).body
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 if "integer string conversion" in str(error):  # a long number: the judge can read it
                     return Plan("python", list(tests))
                 raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+        statements = [statement for statement in statements if not isinstance(statement, ast.Pass)]
         lifted = [lift_assert(statement) for statement in statements] if isolate else [None]
         calls = all(lifted) and not mixes_builtins({case[0] for case in lifted}, entry_point)
         return Plan("calls", lifted) if calls else Plan("python", list(tests))
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
-        return Plan("stdin", [(str(test["input"]), str(test["output"])) for test in tests])
+        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests])
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
 
 
@@ -70,7 +95,7 @@ def pair_up(tests: dict) -> list:
         raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
     if name:
         return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
-    text = ["\n".join(map(str, item)) if isinstance(item, list) else str(item) for item in [*inputs, *outputs]]
+    text = ["\n".join(map(long_text, item if isinstance(item, list) else [item])) for item in [*inputs, *outputs]]
     half = len(inputs)
     return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
 

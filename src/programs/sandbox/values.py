@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import re
 import socket
 import struct
 import time
@@ -306,20 +307,22 @@ def same(expected, actual) -> bool:
 
 
 def same_token(expected: str, actual: str) -> bool:
-    """Compare two words of output: equal, or close where the expected one is written as a decimal."""
+    """Compare two words of output: equal, or close where the expected one is written as a decimal; 2.0 equals 2."""
     if expected == actual:
         return True
-    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected):
+    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected + actual):
         return False
     try:
-        return same(float(expected), float(actual))
-    except ValueError:
+        if re.fullmatch("-?(?:0|[1-9][0-9]*)", expected):
+            return decimal.Decimal(actual) == int(expected)
+        return bool(set(".eE") & set(expected)) and same(float(expected), float(actual))
+    except (ValueError, ArithmeticError):
         return False
 
 
 def same_output(expected: str, actual: str) -> bool:
-    """Compare printed text line by line, without regard to white space at the ends and to empty lines at the end."""
-    wanted, got = expected.rstrip().split("\n"), io.StringIO(actual.rstrip(), newline="\n")
+    """Compare printed text line by line, without regard to white space at the ends and to empty lines around it."""
+    wanted, got = expected.strip().split("\n"), io.StringIO(actual.strip(), newline="\n")
     for words in map(str.split, wanted):  # reads only as much of what was printed as is expected
         printed = next(got, "").split(maxsplit=len(words))
         if len(words) != len(printed) or not all(map(same_token, words, printed)):

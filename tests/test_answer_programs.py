@@ -1,0 +1,216 @@
+"""Which program an answer holds: one rule for code_execution, evaluation.py and the templates."""
+
+import gzip
+import json
+import re
+import sys
+
+import pytest
+from conftest import ROOT, load_module, load_script
+
+HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox confines programs on Linux only")
+
+lib = load_module(ROOT / "examples" / "reward_functions_library.py", "script_reward_library")
+
+ADD = "def add(a, b):\n    return a + b\n"
+TESTS = ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]
+BLOCK = f"```python\n{ADD}```"
+CALLER, HELPER = BLOCK.replace("a + b", "plus(a, b)"), "```python\ndef plus(a, b):\n    return a + b\n```"
+USE = "x = int(input())\nprint(add(x, x))"
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """scripts/sandbox.py as a module."""
+    module = load_script("sandbox")
+    yield module
+    module.DEFAULT.stop()
+
+
+def paid(text, tests, **columns) -> float | None:
+    """What code_execution pays for an answer."""
+    columns = {name: [value] for name, value in columns.items()}
+    prompts = columns.pop("prompt", None)
+    return lib.code_execution(prompts, [text], tests=[tests], settings={"timeout_s": 20.0}, **columns)[0]
+
+
+RIGHT = {
+    "tildes": f"~~~python\n{ADD}~~~",
+    "py": f"```py\n{ADD}```",
+    "Python": f"```Python\n{ADD}```",
+    "a title": f'```python title="add.py"\n{ADD}```',
+    "no label": f"```\n{ADD}```",
+    "four backticks": f"````python\n{ADD}````",
+    "CRLF": BLOCK.replace("\n", "\r\n"),
+    "text before the fence": f"Here is the code: {BLOCK}",
+    "text and no fence": f"Here it is:\n\n{ADD}\nDone, enjoy.",
+    "a list item": "1. So:\n   ```python\n   def add(a, b):\n       return a + b\n   ```",
+    "thinking with code": f"<think>{BLOCK.replace('+', '-')}</think>\n{BLOCK}",
+    "unclosed": f"```python\n{ADD}",
+    "unclosed, then words": f"```python\n{ADD}\nThis adds (it's easy).",
+    "unclosed, cut off in the example": f"```python\n{ADD}\nprint(add(1,",
+    "closed at the end of a line": f"```python\n{ADD.rstrip()}```",
+    "stray fence before": f"```\nSure!\n{BLOCK}",
+    "stray fence after": f"{BLOCK}\n```\nI hope this helps.",
+    "only the closing fence": f"{ADD}```\nThis adds.",
+    "fences in the docstring": BLOCK.replace("return", '"""\n    ```\n    add(1, 2)\n    ```\n    """\n    return'),
+    "an example follows": f"{BLOCK}\nUse it:\n```python\nimport math\nprint(add(1, 2))\n```",
+    "output follows": f"{BLOCK}\nOutput:\n```\n3\n```",
+    "tests follow": f"{BLOCK}\n```python\nassert add(1, 1) == 3  # wrong\n```",
+    "an example reads stdin": f"{BLOCK}\n```python\n{USE}\n```",
+    "the block itself reads stdin at its end": f"```python\n{ADD}\n{USE}\n```",
+    "the block itself exits at its end": f"```python\nimport sys\n{ADD}\nsys.exit(0)\n```",
+    "helper before": f"{HELPER}\n{CALLER}",
+    "helper after": f"{CALLER}\n{HELPER}",
+    "import before": f"```python\nimport operator as o\n```\n```python\n{ADD.replace('a + b', 'o.add(a, b)')}```",
+    "mended": f"{BLOCK.replace('+', '-')}\nNo, wait:\n{BLOCK}",
+}
+WRONG = {
+    "only in the thinking": f"<think>{BLOCK}</think> Done.",
+    "thinking that has not ended": f"<think>{BLOCK}",
+    "another language": "```java\nint add(int a, int b) { return a + b; }\n```",
+    "spoiled in the end": f"{BLOCK}\nBetter:\n{BLOCK.replace('+', '-')}",
+    "exits before it defines anything": f"```python\nimport sys\nsys.exit(0)\n{ADD}```",
+}
+
+
+@pytest.mark.parametrize("name", [*RIGHT, *WRONG])
+def test_the_program_that_defines_what_is_tested_counts(name):
+    assert paid((RIGHT | WRONG)[name], TESTS) == float(name in RIGHT)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "from solution import add\n\ndef test_add():\n    assert add(1, 2) == 3",
+        ["from solution import add as plus", "assert plus(1, 2) == 3"],
+        "import solution\nassert solution.add(1, 2) == 3",
+        "import solution as s\nassert s.add(1, 2) == 3",
+        "from solution import *\nassert add(1, 2) == 3",
+        "import unittest\nfrom main import add\n\nclass T(unittest.TestCase):\n"
+        "    def test(self):\n        self.assertEqual(add(1, 2), 3)",
+    ],
+)
+def test_tests_may_import_the_program(tests):
+    assert paid(BLOCK, tests) == 1.0
+    assert paid(BLOCK.replace("+", "-"), tests) == 0.0
+
+
+def test_what_a_missing_library_is_called_is_not_taken_from_the_program():
+    tests = "from no_such_library import check_equal\nfrom solution import add\nassert check_equal(add(1, 2), 3)"
+    cheat = "```python\ndef add(a, b):\n    return 7\n\ndef check_equal(a, b):\n    return True\n```"
+    assert not paid(cheat, tests)
+
+
+LONG = "1" + 5000 * "0"
+PRINTED = [  # program, expected output, whether it is right
+    ("print(4 / 2)", "2", True),
+    ("print(1e16)", str(10**16), True),
+    ("print(-0.0)", "0", True),
+    ("print([1, 2][0], 3.0)", "1 3", True),
+    ("print(2.0000001)", "2", False),
+    ("print(2.0)", "v2.0", False),
+    ("print('v2')", "v2.0", False),
+    ("print('10.0')", "010", False),
+    ("print('1 2')", "1\n2", False),
+    ("print('1.0.0')", "1.0", False),
+    ("print(10**5000)", LONG, True),
+    ("print(10**5000)", int("1" + 4000 * "0") * 10**1000, True),
+    ("print(10**5000 + 1)", LONG, False),
+    ("print(1)\nprint(2)", "\n1 \r\n2\n\n", True),
+]
+
+
+@pytest.mark.parametrize(("code", "expected", "right"), PRINTED, ids=[str(n) for n in range(len(PRINTED))])
+def test_printed_numbers(code, expected, right):
+    assert paid(f"```python\n{code}\n```", [{"input": "", "output": expected}]) == float(right)
+
+
+def test_long_integers_in_calls_and_in_tests_as_json_text():
+    call = f'[{{"function": "f", "args": [5000], "expected": {LONG}}}]'
+    assert paid("```python\ndef f(n):\n    return 10**n\n```", call) == 1.0
+    assert paid(
+        "```python\ndef f(n):\n    return str(10**n)\n```", [{"function": "f", "args": [5000], "expected": LONG}]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("```python\nprint(2 * int(input()))\n```\nExample:\n```\n4\n```", True),
+        ("```\nprint(2 * int(input()))\n```\nOutput:\n```\n4\n```", True),
+        ("```python\ndef f(x):\n    return 2 * x\n```\n```python\nprint(f(int(input())))\n```", True),
+        ("```python\nprint(2 * int(input()))\n```\n```python\n# for 3\nprint(6)\n```", True),
+        ("```python\nprint(int(input()))\n```", False),
+    ],
+)
+def test_of_scripts_the_one_that_reads_stdin_counts(text, right):
+    assert paid(text, [{"input": "2\n", "output": "4\n"}]) == float(right)
+
+
+HEAD = (
+    "from typing import List\n\ndef twice(x):\n    return 2 * x\n\ndef g(x: List[int]) -> int:\n"
+    '    """Twice the first."""\n'
+)
+WHOLE = "```python\ndef g(x: List[int]) -> int:\n    return twice(x[0])\n```"
+CHAT = [{"role": "user", "content": f"Complete this:\n```python\n{HEAD}```\n"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        (WHOLE, {"setup": HEAD}),
+        (WHOLE, {"prompt": HEAD}),
+        (WHOLE, {"prompt": CHAT}),
+        (WHOLE.replace("def g", "from __future__ import division\ndef g"), {"setup": HEAD}),
+        ("    return twice(x[0])", {"prompt": HEAD}),
+        ("    return twice(x[0])\n\ndef other(:", {"prompt": HEAD}),
+        ("y = twice(x[0])\nreturn y", {"setup": HEAD}),
+        ("```python\n    return twice(x[0])\n```", {"prompt": CHAT}),
+        ("    return twice(x[0])", {"setup": f"{HEAD}    raise NotImplementedError\n"}),
+        (" return 2 * x[0]", {"prompt": "def g(x):"}),
+    ],
+)
+def test_the_prompts_preamble_belongs_to_the_program(text, columns):
+    assert paid(text, ["assert g([3]) == 6"], entry_point="g", **columns) == 1.0
+    assert paid(text.replace("x[0]", "x[1]"), ["assert g([3]) == 6"], entry_point="g", **columns) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "setup"),
+    [
+        ("```python\ndef g(x):\n    return reference(x)\n```", "def reference(x):\n    return 2 * x"),
+        ("    pass", "def g(x):\n    return 2 * x"),
+        ("I do not know.", "def g(x):\n    return 2 * x"),
+        ("", "def g(x):\n    return 2 * x"),
+    ],
+)
+def test_a_reference_in_setup_stays_out_of_the_programs_reach(text, setup):
+    assert paid(text, ["assert g(3) == 6"], entry_point="g", setup=setup, prompt="Write g.") == 0.0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not HUMANEVAL.is_file(), reason="no ../shared/data: HumanEval is not here")
+def test_humaneval_references_without_the_prompts_preamble_are_paid(sandbox):
+    rows = load_script("data_loader").load_rows(HUMANEVAL).rows[:40]
+    with gzip.open(HUMANEVAL, "rt") as file:
+        raw = [json.loads(line) for line in file][:40]
+    texts = []
+    for row in raw:
+        start = re.search(rf"(?m)^def {row['entry_point']}\b", row["prompt"]).start()
+        texts.append(f"```python\n{row['prompt'][start:]}{row['canonical_solution']}```")
+    columns = {name: [row.get(name) for row in rows] for name in ("tests", "entry_point", "setup")}
+    prompts = [row["prompt"] for row in rows]
+    assert lib.code_execution(prompts, texts, settings={"timeout_s": 20.0}, **columns) == [1.0] * 40
+    kind = load_script("evaluation").Code
+    task = kind.__new__(kind)
+    task.settings, task.ks = {"timeout_s": 20.0}, [1]
+    records, _ = task.score(raw, [[{"text": text}] for text in texts])
+    assert [record["metrics"]["passed"] for (record,) in records] == [1.0] * 40
+
+
+@pytest.mark.parametrize("piece", ["`", "~ ", " ", "```python\n", "(", "-", "```python\nx=1\n```\n", "'\n", "if x:\n"])
+def test_a_long_answer_is_read_in_time(sandbox, piece):
+    text = piece * (20_000 // len(piece)) + "\n" + BLOCK
+    sandbox.program_of(text, TESTS)  # a pattern that backtracks would take minutes
