@@ -737,12 +737,12 @@ _TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in 
 
 def _verdict(code: str, tests, **settings):
     """Run tests, a list or its JSON, in the sandbox; None if the row's tests cannot be used."""
-    run_code = _load("sandbox").run_code
+    sandbox = _load("sandbox")
     try:
-        tests = json.loads(tests) if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{") else tests
+        tests = sandbox.loaded_tests(tests)
         if isinstance(tests, list | tuple) and tests and isinstance(tests[0], list | tuple):
             settings["entry_point"] = settings.get("entry_point") or "solution"
-        verdict = run_code(code, tests, **settings)
+        verdict = sandbox.run_code(code, tests, **settings)
     except (ValueError, RecursionError) as error:  # sandbox.BadTests is a ValueError
         return warnings.warn(f"got unusable tests, so code_execution does not apply: {error}", stacklevel=2)
     return None if verdict.status in ("no_tests", "invalid_tests") else verdict
@@ -757,18 +757,21 @@ def code_execution(
     test_list=None,
     entry_point=None,
     setup=None,
+    prompt=None,
     *,
     mode="all",
     settings=None,
 ):
-    r"""Tests that the last Python block passes: `mode="all"` pays 1 or 0, "fraction" passed / total; [0, 1], w 1.
-    `settings` ({"timeout_s": 3.0}) and forms of tests: run_code in scripts/sandbox.py. "fraction" is a denser signal,
-    and pays programs that hard-code the easy cases.
+    r"""Tests that the answer's program passes: `mode="all"` pays 1 or 0, "fraction" passed / total; [0, 1], w 1.
+    Its program: program_of in scripts/sandbox.py; `settings` ({"timeout_s": 3.0}) and forms of tests: run_code there.
+    "fraction" is a denser signal, and pays programs that hard-code the easy cases.
     >>> code_execution(None, ["```python\ndef f(x): return x + 1\n```"], [["assert f(1) == 2", "assert f(2) == 3"]])
     [1.0]"""
     if not (tests := tests or test_cases or test or test_list):
         return None
-    verdict = _verdict(_code(text), tests, entry_point=entry_point, setup=setup or "", **(settings or {}))
+    setup = setup or ""
+    code = _load("sandbox").program_of(text, tests, entry_point, setup, prompt)
+    verdict = _verdict(code, tests, entry_point=entry_point, setup=setup, **(settings or {}))
     return verdict and {"fraction": verdict.fraction, "all": float(verdict.all_passed)}[mode]
 
 
@@ -1339,12 +1342,21 @@ def math_problem(text, answer):
 
 @reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
 def code_generation(
-    text, tests=None, test_cases=None, test=None, test_list=None, entry_point=None, setup=None, *, mode="fraction"
+    text,
+    tests=None,
+    test_cases=None,
+    test=None,
+    test_list=None,
+    entry_point=None,
+    setup=None,
+    prompt=None,
+    *,
+    mode="fraction",
 ):
     r"""c·(0.9 + 0.1·f), c = code_execution, f = code_block_format: [0, 1], w 1, alone. Format never pays by itself.
     >>> code_generation(None, ["```python\ndef f(x): return x\n```"], tests=[["assert f(1) == 1"]])
     [1.0]"""
-    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, mode=mode)
+    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, prompt, mode=mode)
     return passed and passed * (0.9 + 0.1 * code_block_format.core(text))
 
 

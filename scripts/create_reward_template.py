@@ -53,30 +53,39 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 
 import argparse
 import ast
+import builtins
 import codecs
 import contextlib
 import csv
 import difflib
+import gc
 import gzip
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import io
 import itertools
 import json
 import keyword
+import locale
+import logging
 import math
 import os
 import pprint
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -922,6 +931,201 @@ def trial_texts(gold: str) -> list[str]:
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
 
+# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
+
+
+OWN = OwnState()
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -945,19 +1149,33 @@ def is_per_sample(function) -> bool:
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError."""
-    module_name = f"{what}_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with OWN.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
             module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
-    return sys.modules[module_name]
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
 
 
 def is_weight(value) -> bool:
@@ -1101,38 +1319,23 @@ MATH_CASES = [
     (r"\boxed{7}", {"@GOLD@": None}, None),
 ]
 
-CODE = (
-    VISIBLE
-    + '''
-
-def program_of(text: str) -> str:
-    """The last closed block of Python in the visible text, else the last without label; all of it without a fence."""
-    lines = visible(text).split("\\n")
-    fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    if not fences:
-        return "\\n".join(lines)
-    pairs = zip(fences[::2], fences[1::2], strict=False)
-    blocks = {lines[i].strip(" \\t\\r`").lower(): lines[i + 1 : j] for i, j in pairs}
-    found = next((blocks[label] for label in ("python", "py", "python3", "") if label in blocks), [])
-    return textwrap.dedent("\\n".join(found))  # a block may stand in a list
-
+CODE = '''
 
 def score(text: str, row: dict) -> float | None:
     """What the tests say of the program, run in the sandbox; None where a row's tests cannot be used."""
-    tests = row.get(GOLD)
+    tests, sandbox = row.get(GOLD), load_helper("sandbox")
+    if not tests:
+        return None
+    names = {"entry_point": row.get("entry_point"), "setup": row.get("setup") or ""}
+    code = sandbox.program_of(text, tests, prompt=row.get("prompt"), **names)
     try:
-        tests = json.loads(tests) if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{") else tests
-        if not tests:
-            return None
-        names = {"entry_point": row.get("entry_point"), "setup": row.get("setup") or ""}
-        verdict = load_helper("sandbox").run_code(program_of(text), tests, timeout_s=TIMEOUT_S, **names)
-    except (ValueError, RecursionError) as error:
+        verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
+    except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
     if verdict.status in ("no_tests", "invalid_tests"):
         return None
     return verdict.fraction if PAY == "fraction" else float(verdict.all_passed)
 '''
-)
 
 CODE_SETTINGS = """
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
@@ -2262,37 +2465,30 @@ sandbox.py stands beside this file: standard library alone, on Linux. No program
 """
 
 import sys
-import textwrap
 import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sandbox import run_code, run_many
+from sandbox import program_of, run_code, run_many
 
 LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
 
-def program_of(completion) -> str:
-    """The last closed block of Python in a completion, a text or chat messages; "" without one."""
-    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
-    found, block = "", None
-    for line in (text or "").replace("\\r\\n", "\\n").split("\\n"):
-        mark = line.strip().lower()
-        if block is None and mark.endswith(("```python", "```py", "```python3")):
-            block = []
-        elif block is not None and mark == "```":
-            found, block = textwrap.dedent("\\n".join(block)), None
-        elif block is not None:
-            block.append(line)
-    return found
+def text_of(completion) -> str:
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
 
 
 def @NAME@(prompts, completions, @GOLD@, **kwargs) -> list:
     """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
-    pairs = zip(completions, @GOLD@, strict=True)
-    verdicts = run_many([{"code": program_of(said), "tests": tests, **LIMITS} for said, tests in pairs])
+    jobs = []
+    for i, (prompt, said, tests) in enumerate(zip(prompts, completions, @GOLD@, strict=True)):
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        code = program_of(text_of(said), tests, prompt=prompt, **about)
+        jobs.append({"code": code, "tests": tests, **about, **LIMITS})
+    verdicts = run_many(jobs)
     unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
     if unfit:  # to leave such rows out of the training, return None for them
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
@@ -2466,7 +2662,7 @@ def peak():  # the kernel's own figure of this program; getrusage's begins with 
     return 1024 * int(found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 with socket.create_server(("127.0.0.1", 0)) as server:
     port = str(server.getsockname()[1])
-    texts = ["```python\\n" + code.replace("@PORT@", port) + "\\n```" if code else "none" for code in programs]
+    texts = ["```python\\n" + code.replace("@PORT@", port) + "\\n```" if code else "" for code in programs]
     said = [[{"role": "assistant", "content": text}] for text in texts]
     rows = {"prompts": [""] * len(said), column: [["assert f(2) == 4"]] * len(said)}
     size = peak()
@@ -2489,7 +2685,7 @@ NOT_AGAINST = (
 )
 RIGHT_AT_0 = (
     "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
-    "that compare two objects of the program, pass it a function or capture what it prints; no closed block of Python"
+    "that compare two objects of the program, pass it a function or capture what it prints"
 )
 
 

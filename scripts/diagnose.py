@@ -16,7 +16,8 @@ A RUN_OR_FILE is one of
 
 A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
 steps (3 to 20 of them) and count only beyond 3 standard errors, taken from the step-to-step scatter, so that one odd
-step decides nothing; a run below 10 steps without a finding is too short to judge, which is not healthy. Once the task
+step decides nothing. A run below 10 steps without a finding is too short to judge; one whose reward or length has no
+name that is known here is not judged. Neither is healthy. Once the task
 is solved (held-out accuracy or correctness at 0.95 and above) low entropy and equal scores are no faults, and a critic
 without use is a note. Thresholds come from the source that a
 finding names; where none exists it says "our heuristic" and why.
@@ -30,7 +31,7 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
 
-Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of several runs the gravest: 2, 1, 3, 0.
+Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged; of several the gravest: 2, 1, 3, 0.
 """
 
 import argparse
@@ -59,7 +60,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 # ---------------------------------------------------------------------------- metric names (src/parts/metric_names.py)
 
-# what each framework's log calls the quantities below; a name in <> stands for any text
+# what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
     "reward/mean": "score",
     "reward/std": "score_std",
@@ -117,6 +118,7 @@ TRL = {
 }
 VERL = {
     "critic/score/mean": "score",
+    "critic/rewards/mean": "score",
     "critic/score/max": "score_max",
     "critic/score/min": "score_min",
     "critic/advantages/max": "advantage_max",
@@ -146,8 +148,41 @@ VERL = {
     "timing_s/step": "time_step",
     "perf/max_memory_allocated_gb": "gpu_memory",
 }
-PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
-HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
+EARLIER = {  # and elsewhere: what TRL's trainers, and OpenRLHF, called them in the last two years
+    # GRPO until 0.16, PPO until 1.12, online DPO; sums over a completion's tokens are no figures of a token
+    "completion_length": "length",
+    "clip_ratio": "clip_frac",
+    "objective/scores": "score",
+    "objective/kl": "kl_sum",
+    "objective/entropy": "entropy_sum",
+    "policy/approxkl_avg": "kl_step",
+    "policy/clipfrac_avg": "clip_frac",
+    "policy/entropy_avg": "entropy",
+    "loss/policy_avg": "loss",
+    "loss/value_avg": "value_loss",
+    "val/ratio": "ratio_mean",
+    "lr": "lr",
+    "eval_objective/scores": "held_out",
+    # OpenRLHF, as it names them to trackers
+    "response_length": "length",
+    "policy_loss": "loss",
+    "critic_loss": "value_loss",
+    "ppo_kl": "kl_step",
+    "ppo_clip_ratio": "clip_frac",
+    "entropy_loss": "entropy",
+    "actor_lr": "lr",
+}
+NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL | {"critic/kl": "kl"}}  # the last one until 0.3
+PARTS = {
+    "ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
+    "trl": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
+    "verl": r"gdpo/(.+)/mean",
+}
+HELD_OUT = {
+    "ours": r"eval/accuracy",
+    "trl": r"eval_reward|(?:eval_)?eval_.+_pass1",
+    "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
+}
 
 # the settings that a remedy names, by who trains
 ACTOR = "actor_rollout_ref.actor"
@@ -943,7 +978,7 @@ def console_dicts(text: str) -> list[dict]:
             row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(row, dict) and ({"loss", "reward"} & set(row) or any(str(k).startswith("eval_") for k in row)):
+        if isinstance(row, dict) and ({*NAMES["trl"]} & {*row} or any(str(k).startswith("eval_") for k in row)):
             found.append(row)
     return found
 
@@ -1048,8 +1083,9 @@ def page_settings(given: dict) -> dict:
 
 
 def common_name(key: str, dialect: str) -> str | None:
-    """The common name of a framework's metric."""
-    names = {"ours": OURS, "trl": TRL, "verl": VERL}[dialect]
+    """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
+    names = NAMES[dialect]
+    key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
     if key in names:
         return names[key]
     if re.fullmatch(HELD_OUT[dialect], key):
@@ -1062,12 +1098,16 @@ def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
     run.rows = rows
     held_out: dict[int, list[float]] = {}
+    places = {name: place for place, name in enumerate(NAMES[dialect])}
+    keys = {key: common_name(str(key), dialect) for row in rows for key in row}
+    ordered = sorted(keys, key=lambda key: places.get(str(key).removeprefix("train/"), len(places)))
     for row in rows:
-        step = step_of(row)
-        for key, raw in row.items():
-            name, value = common_name(str(key), dialect), as_number(raw)
-            if name is None or value is None:
+        step, taken = step_of(row), set()
+        for key in ordered:
+            name, value = keys[key], as_number(row.get(key))
+            if name is None or value is None or (name in taken and name != "held_out"):
                 continue
+            taken.add(name)
             if not math.isfinite(value):
                 run.broken.append((str(key), step, value))
                 continue
@@ -1097,8 +1137,9 @@ def numbered(rows: list[dict]) -> list[dict]:
     """Give rows without a step the count of training entries so far."""
     step = 0
     for row in rows:
-        is_training = "loss" in row or "reward" in row
-        step = step_of(row) or (step + 1 if is_training else step)
+        is_training = any(common_name(str(key), "trl") not in (None, "held_out") for key in row)
+        given = step_of(row) or step_of({"step": row.get("train/global_step")})
+        step = given or (step + 1 if is_training else step)
         row["step"] = step
     return rows
 
@@ -1156,6 +1197,8 @@ def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
         if trainer == "one_page":
             rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
         return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
+    if len(keys & {*NAMES["verl"]}) >= max(1, len(keys & {*NAMES["trl"]})):
+        return drop_padded(fill_series(LoggedRun(str(path), "verl log entries", "verl"), rows, "verl"))
     return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
 
 
@@ -1260,7 +1303,7 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
     need_log(
         seen or run.broken,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list({'ours': OURS, 'trl': TRL, 'verl': VERL}[dialect_of(run)])[:3])}",
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}",
     )
     return run
 
@@ -1807,16 +1850,43 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
 
 # -------------------------------------------------------------------------------------- verdict (src/parts/verdict.py)
 
-TOO_SHORT = "too short to judge"
+TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
+
+# what a run is judged by: the series that hold it, and names that may be it in a log that calls it otherwise
+MEASURES = {
+    "reward": (("score",), r"reward|score|return"),
+    "completion length": (("length",), r"length|_len\b|tokens"),
+    "accuracy": (("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
+    "KL": (("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
+}
+
+
+def unread_measures(run: LoggedRun) -> list[str]:
+    """What could not be judged as the log has no known name for it, each with the names that it may have there."""
+    dialect = dialect_of(run)
+    keys = dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))
+    unknown = [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
+    taught, found = "kl/teacher" in keys, []
+    for measure, (series, pattern) in MEASURES.items():
+        if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):
+            continue
+        near = [key for key in unknown if re.search(pattern, key, re.IGNORECASE)] if dialect != "ours" else []
+        if near or measure in ("reward", "completion length"):
+            names = near or unknown or list(keys)
+            found.append(f"{measure} (the log has {', '.join(names[:8])}{', …' * (len(names) > 8)})")
+    return found
 
 
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
-    """A run's verdict as plain data."""
+    """A run's verdict as plain data; a log with a part that cannot be read is never healthy."""
     steps = run.steps() or [b[1] for b in run.broken]
-    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
+    unread = unread_measures(run)
+    verdict = f"{NOT_JUDGED}: {'; '.join(unread)}" if unread else "healthy"
+    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else verdict
     verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
     facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
-    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
+    facts |= {"verdict": verdict, "findings": [asdict(f) for f in found]}
+    return facts | {"not_judged": [*(text.partition(" (")[0] for text in unread), *left_out]}
 
 
 # ---------------------------------------------------------- report and plot (src/programs/diagnose/report_and_plot.py)
@@ -1949,7 +2019,7 @@ def main(argv: list[str] | None = None) -> int:
         failed.append({"path": str(args.plot), "verdict": "unreadable", "error": str(error)})
         print(f"error: {error}", file=sys.stderr)
     verdicts = {report["verdict"] for report in reports}
-    code = 2 if failed else 1 if "findings" in verdicts else 3 if TOO_SHORT in verdicts else 0
+    code = 2 if failed else 1 if "findings" in verdicts else 0 if verdicts <= {"healthy"} else 3
     if args.json:
         tell(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
     else:

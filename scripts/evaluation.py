@@ -41,6 +41,7 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 import argparse
 import ast
 import asyncio
+import builtins
 import codecs
 import contextlib
 import copy
@@ -49,20 +50,27 @@ import ctypes
 import dataclasses
 import difflib
 import functools
+import gc
 import gzip
 import hashlib
 import html
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import io
 import itertools
 import json
+import locale
+import logging
 import math
 import os
 import random
 import re
 import shlex
+import shutil
+import signal
+import socket
 import sys
 import threading
 import time
@@ -470,6 +478,16 @@ def leave_processes() -> None:
         dist.destroy_process_group()
 
 
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
 # -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
 
 
@@ -500,6 +518,8 @@ def exit_code(
         return 2
     except KeyboardInterrupt:
         say(stopped)
+        if __name__ == "__main__":  # threads and pools of a reward may never end
+            end_at_once(130)
         return 130
     finally:
         leave_processes()
@@ -1635,6 +1655,201 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
+# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
+
+
+OWN = OwnState()
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -1697,19 +1912,33 @@ def as_reward(function):
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError."""
-    module_name = f"{what}_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with OWN.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
             module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
-    return sys.modules[module_name]
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
 
 
 def is_weight(value) -> bool:
@@ -1810,20 +2039,32 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are.
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
-        "prompts": [row["prompt"] for row in rows],
+        "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
             for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
-        "completion_ids": completion_ids,
-        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
     }
 
 
@@ -1907,7 +2148,8 @@ class RewardLoop:
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
-                    return await within(call() if attempt else first, limits.timeout)
+                    with OWN.swapped():
+                        return await within(call() if attempt else first, limits.timeout)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
                         raise
@@ -1954,19 +2196,15 @@ def answers(calls: list, limits: CallLimits) -> list:
         CallFailed: a call raised; the others are cancelled.
     """
     results = []
-    for number, call in enumerate(calls):
-        try:
-            results.append(call())
-        except Exception as error:
-            close_unstarted(results)
-            raise CallFailed(number) from error
-    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
-    try:
+    with OWN.swapped():
+        for number, call in enumerate(calls):
+            try:
+                results.append(call())
+            except (Exception, SystemExit) as error:
+                close_unstarted(results)
+                raise CallFailed(number) from error
+        jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
         awaited = reward_loop().gather(jobs, limits) if jobs else []
-    except CallFailed as failed:
-        if isinstance(failed.__cause__, Exception):
-            raise
-        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
     for (number, _, _), result in zip(jobs, awaited, strict=True):
         results[number] = result
     return results
@@ -2076,9 +2314,9 @@ class Reward:
         self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
     ) -> dict[str, list]:
         """Raw results by function, those `known` among them; async ones run together."""
-        arguments = reward_arguments(rows, completions, completion_ids)
+        given = rows, completions, completion_ids
         asked = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, arguments) for name, function in asked.items()}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
         owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
         try:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
@@ -4685,20 +4923,6 @@ def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
     return {name: Values(x) for name, x in values.items()}
 
 
-def program_blocks(text: str) -> list[str]:
-    """The fenced blocks labelled as Python, else those without label; the last may be cut off."""
-    lines = text.split("\n")
-    fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    pairs = zip(fences[::2], [*fences[1::2], len(lines)], strict=False)
-    blocks = []
-    for i, j in pairs:
-        indent = len(lines[i]) - len(lines[i].lstrip())  # a block may stand in a list
-        content = re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[i + 1 : j]))
-        blocks.append((lines[i].strip(" \t\r`").lower().partition(" ")[0], content))
-    named = [block for label, block in blocks if label in ("python", "py", "python3")]
-    return named or [block for label, block in blocks if not label]
-
-
 class Code(Task):
     """Programs, run against tests."""
 
@@ -4730,29 +4954,16 @@ class Code(Task):
     def check_row(self, row):
         self.require(row, ("tests", "test", "test_list", "test_cases"))
 
-    def program(self, row: dict, text: str) -> str:
-        """The program in a completion: a fenced block, the continuation of the prompt, or the text itself."""
-        head, blocks = self.head(row), program_blocks(text)
-        if not blocks:
-            name = re.escape(str(row.get("entry_point")))
-            whole = re.search(rf"^(?:async )?def {name}\b", text, re.M)
-            return text if whole or not head else head + text
-        try:
-            ast.parse(head)  # its imports and helpers; the function itself is defined anew by the block
-        except SyntaxError:
-            return blocks[-1]
-        return f"{head}\n{blocks[-1]}" if head else blocks[-1]
-
     def score(self, rows, outputs):
         sandbox, jobs = sibling("sandbox"), []
         for row, outs in zip(rows, outputs, strict=True):
             tests = first_of(row, ("tests", "test", "test_list", "test_cases"))
-            if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
-                tests = json.loads(tests)
             setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
             setup = setup if setup.strip() else self.head(row)
-            extra = {"entry_point": row.get("entry_point"), "setup": setup, "timeout_s": self.settings["timeout_s"]}
-            jobs += [{"code": self.program(row, out["text"]), "tests": tests, **extra} for out in outs]
+            about, prompt = {"entry_point": row.get("entry_point"), "setup": setup}, super().question(row)
+            programs = [sandbox.program_of(out["text"], tests, prompt=prompt, **about) for out in outs]
+            extra = {"tests": tests, "timeout_s": self.settings["timeout_s"], **about}
+            jobs += [{"code": program, **extra} for program in programs]
         try:
             verdicts = iter(list(zip(sandbox.run_many(jobs), jobs, strict=True)))
         except (sandbox.BadTests, sandbox.SandboxError) as error:

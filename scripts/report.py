@@ -262,7 +262,7 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 
 # ---------------------------------------------------------------------------- metric names (src/parts/metric_names.py)
 
-# what each framework's log calls the quantities below; a name in <> stands for any text
+# what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
     "reward/mean": "score",
     "reward/std": "score_std",
@@ -320,6 +320,7 @@ TRL = {
 }
 VERL = {
     "critic/score/mean": "score",
+    "critic/rewards/mean": "score",
     "critic/score/max": "score_max",
     "critic/score/min": "score_min",
     "critic/advantages/max": "advantage_max",
@@ -349,8 +350,41 @@ VERL = {
     "timing_s/step": "time_step",
     "perf/max_memory_allocated_gb": "gpu_memory",
 }
-PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
-HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
+EARLIER = {  # and elsewhere: what TRL's trainers, and OpenRLHF, called them in the last two years
+    # GRPO until 0.16, PPO until 1.12, online DPO; sums over a completion's tokens are no figures of a token
+    "completion_length": "length",
+    "clip_ratio": "clip_frac",
+    "objective/scores": "score",
+    "objective/kl": "kl_sum",
+    "objective/entropy": "entropy_sum",
+    "policy/approxkl_avg": "kl_step",
+    "policy/clipfrac_avg": "clip_frac",
+    "policy/entropy_avg": "entropy",
+    "loss/policy_avg": "loss",
+    "loss/value_avg": "value_loss",
+    "val/ratio": "ratio_mean",
+    "lr": "lr",
+    "eval_objective/scores": "held_out",
+    # OpenRLHF, as it names them to trackers
+    "response_length": "length",
+    "policy_loss": "loss",
+    "critic_loss": "value_loss",
+    "ppo_kl": "kl_step",
+    "ppo_clip_ratio": "clip_frac",
+    "entropy_loss": "entropy",
+    "actor_lr": "lr",
+}
+NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL | {"critic/kl": "kl"}}  # the last one until 0.3
+PARTS = {
+    "ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
+    "trl": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
+    "verl": r"gdpo/(.+)/mean",
+}
+HELD_OUT = {
+    "ours": r"eval/accuracy",
+    "trl": r"eval_reward|(?:eval_)?eval_.+_pass1",
+    "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
+}
 
 # the settings that a remedy names, by who trains
 ACTOR = "actor_rollout_ref.actor"
@@ -1146,7 +1180,7 @@ def console_dicts(text: str) -> list[dict]:
             row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(row, dict) and ({"loss", "reward"} & set(row) or any(str(k).startswith("eval_") for k in row)):
+        if isinstance(row, dict) and ({*NAMES["trl"]} & {*row} or any(str(k).startswith("eval_") for k in row)):
             found.append(row)
     return found
 
@@ -1251,8 +1285,9 @@ def page_settings(given: dict) -> dict:
 
 
 def common_name(key: str, dialect: str) -> str | None:
-    """The common name of a framework's metric."""
-    names = {"ours": OURS, "trl": TRL, "verl": VERL}[dialect]
+    """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
+    names = NAMES[dialect]
+    key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
     if key in names:
         return names[key]
     if re.fullmatch(HELD_OUT[dialect], key):
@@ -1265,12 +1300,16 @@ def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
     run.rows = rows
     held_out: dict[int, list[float]] = {}
+    places = {name: place for place, name in enumerate(NAMES[dialect])}
+    keys = {key: common_name(str(key), dialect) for row in rows for key in row}
+    ordered = sorted(keys, key=lambda key: places.get(str(key).removeprefix("train/"), len(places)))
     for row in rows:
-        step = step_of(row)
-        for key, raw in row.items():
-            name, value = common_name(str(key), dialect), as_number(raw)
-            if name is None or value is None:
+        step, taken = step_of(row), set()
+        for key in ordered:
+            name, value = keys[key], as_number(row.get(key))
+            if name is None or value is None or (name in taken and name != "held_out"):
                 continue
+            taken.add(name)
             if not math.isfinite(value):
                 run.broken.append((str(key), step, value))
                 continue
@@ -1300,8 +1339,9 @@ def numbered(rows: list[dict]) -> list[dict]:
     """Give rows without a step the count of training entries so far."""
     step = 0
     for row in rows:
-        is_training = "loss" in row or "reward" in row
-        step = step_of(row) or (step + 1 if is_training else step)
+        is_training = any(common_name(str(key), "trl") not in (None, "held_out") for key in row)
+        given = step_of(row) or step_of({"step": row.get("train/global_step")})
+        step = given or (step + 1 if is_training else step)
         row["step"] = step
     return rows
 
@@ -1359,6 +1399,8 @@ def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
         if trainer == "one_page":
             rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
         return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
+    if len(keys & {*NAMES["verl"]}) >= max(1, len(keys & {*NAMES["trl"]})):
+        return drop_padded(fill_series(LoggedRun(str(path), "verl log entries", "verl"), rows, "verl"))
     return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
 
 
@@ -1463,7 +1505,7 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
     need_log(
         seen or run.broken,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list({'ours': OURS, 'trl': TRL, 'verl': VERL}[dialect_of(run)])[:3])}",
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}",
     )
     return run
 
@@ -2010,16 +2052,43 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
 
 # -------------------------------------------------------------------------------------- verdict (src/parts/verdict.py)
 
-TOO_SHORT = "too short to judge"
+TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
+
+# what a run is judged by: the series that hold it, and names that may be it in a log that calls it otherwise
+MEASURES = {
+    "reward": (("score",), r"reward|score|return"),
+    "completion length": (("length",), r"length|_len\b|tokens"),
+    "accuracy": (("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
+    "KL": (("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
+}
+
+
+def unread_measures(run: LoggedRun) -> list[str]:
+    """What could not be judged as the log has no known name for it, each with the names that it may have there."""
+    dialect = dialect_of(run)
+    keys = dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))
+    unknown = [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
+    taught, found = "kl/teacher" in keys, []
+    for measure, (series, pattern) in MEASURES.items():
+        if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):
+            continue
+        near = [key for key in unknown if re.search(pattern, key, re.IGNORECASE)] if dialect != "ours" else []
+        if near or measure in ("reward", "completion length"):
+            names = near or unknown or list(keys)
+            found.append(f"{measure} (the log has {', '.join(names[:8])}{', …' * (len(names) > 8)})")
+    return found
 
 
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
-    """A run's verdict as plain data."""
+    """A run's verdict as plain data; a log with a part that cannot be read is never healthy."""
     steps = run.steps() or [b[1] for b in run.broken]
-    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
+    unread = unread_measures(run)
+    verdict = f"{NOT_JUDGED}: {'; '.join(unread)}" if unread else "healthy"
+    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else verdict
     verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
     facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
-    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
+    facts |= {"verdict": verdict, "findings": [asdict(f) for f in found]}
+    return facts | {"not_judged": [*(text.partition(" (")[0] for text in unread), *left_out]}
 
 
 # -------------------------------------------------------------------------- glossary (src/programs/report/glossary.py)

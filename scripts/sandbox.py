@@ -51,6 +51,7 @@ import json
 import math
 import operator
 import os
+import re
 import resource
 import select
 import signal
@@ -58,8 +59,10 @@ import socket
 import stat
 import struct
 import subprocess
+import symtable
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import types
@@ -401,20 +404,22 @@ def same(expected, actual) -> bool:
 
 
 def same_token(expected: str, actual: str) -> bool:
-    """Compare two words of output: equal, or close where the expected one is written as a decimal."""
+    """Compare two words of output: equal, or close where the expected one is written as a decimal; 2.0 equals 2."""
     if expected == actual:
         return True
-    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected):
+    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected + actual):
         return False
     try:
-        return same(float(expected), float(actual))
-    except ValueError:
+        if re.fullmatch("-?(?:0|[1-9][0-9]*)", expected):
+            return decimal.Decimal(actual) == int(expected)
+        return bool(set(".eE") & set(expected)) and same(float(expected), float(actual))
+    except (ValueError, ArithmeticError):
         return False
 
 
 def same_output(expected: str, actual: str) -> bool:
-    """Compare printed text line by line, without regard to white space at the ends and to empty lines at the end."""
-    wanted, got = expected.rstrip().split("\n"), io.StringIO(actual.rstrip(), newline="\n")
+    """Compare printed text line by line, without regard to white space at the ends and to empty lines around it."""
+    wanted, got = expected.strip().split("\n"), io.StringIO(actual.strip(), newline="\n")
     for words in map(str.split, wanted):  # reads only as much of what was printed as is expected
         printed = next(got, "").split(maxsplit=len(words))
         if len(words) != len(printed) or not all(map(same_token, words, printed)):
@@ -935,6 +940,38 @@ class RemoteCoroutine(RemoteObject):
         """Nothing is left to close."""
 
 
+PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
+
+
+class FromProgram(ast.NodeTransformer):
+    """Have tests take from the program what they import from its file, whose name they have to guess."""
+
+    def __init__(self):
+        self.files = set()  # names under which the program's file is known
+
+    def visit_ImportFrom(self, node):
+        """from solution import f, g as h  ->  h = g"""
+        if node.module not in PROGRAM_FILES:
+            return node
+        named = [(alias.asname, alias.name) for alias in node.names if alias.asname]
+        new = [ast.Assign([ast.Name(name, ast.Store())], ast.Name(of, ast.Load())) for name, of in named]
+        return [ast.fix_missing_locations(ast.copy_location(part, node)) for part in new or [ast.Pass()]]
+
+    def visit_Import(self, node):
+        """import solution  ->  pass"""
+        files = [alias for alias in node.names if alias.name in PROGRAM_FILES]
+        self.files |= {alias.asname or alias.name for alias in files}
+        node.names = [alias for alias in node.names if alias not in files]
+        return node if node.names else ast.copy_location(ast.Pass(), node)
+
+    def visit_Attribute(self, node):
+        """solution.f  ->  f"""
+        self.generic_visit(node)
+        if not isinstance(node.value, ast.Name) or node.value.id not in self.files:
+            return node
+        return ast.copy_location(ast.Name(node.attr, node.ctx), node)
+
+
 class CountAsserts(ast.NodeTransformer):
     """Make each assert a counted test that does not end the others.
 
@@ -1079,6 +1116,12 @@ def iterated_names(trees: list) -> set:
 # ------------------------------------------------------------------------------- judge (src/programs/sandbox/judge.py)
 
 
+def load_program(code: str, namespace: dict) -> None:
+    """Run a program as a module; an example of its use that reads stdin or exits takes back nothing it has defined."""
+    with contextlib.suppress(EOFError, SystemExit):
+        exec(compile(code, "program.py", "exec", dont_inherit=True), namespace)
+
+
 class Judge:
     """Runs test code; calls to the program go to its own process, and what comes back is compared here."""
 
@@ -1173,7 +1216,8 @@ class Judge:
         entry = self.job["entry_point"]
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
+        imports = FromProgram()
+        trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["tests"]]
         if self.job["isolate"]:
             self.unfit = looks_at_output(trees)
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
@@ -1183,7 +1227,7 @@ class Judge:
         else:
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
             before = dict(namespace)
-            exec(compile(self.job["code"], "program.py", "exec", dont_inherit=True), namespace)
+            load_program(self.job["code"], namespace)
             defined = {name for name, value in namespace.items() if before.get(name) is not value}
         if entry:
             candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]
@@ -1397,6 +1441,7 @@ def fresh_module(name: str) -> types.ModuleType:
 
 def run_program(channel: socket.socket) -> None:
     """Run model code: once as a script, or as a module whose functions are then called from outside."""
+    sys.set_int_max_str_digits(0)  # the program may print numbers of any length; it is ended in time anyway
     job = receive_frame(channel)
     if job["mode"] == "stdin":
         channel.close()
@@ -1439,7 +1484,7 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         send_frame(channel, {"nonce": nonce, **answer})
 
     def load() -> dict:
-        exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
+        load_program(job["code"], namespace)
         kinds = {}
         if job["mode"] == "calls":
             return {}
@@ -1940,7 +1985,9 @@ def remote_driver(code: str) -> str:
     parts.insert(0, "import collections, datetime, decimal, fractions, json, math, sys, types\n")
     limits = {"DEPTH": MAX_DEPTH, "NUMBER": MAX_NUMBER, "KEY": MAX_KEY, "COLLISIONS": MAX_COLLISIONS}
     parts.insert(1, "".join(f"MAX_{name} = {value}\n" for name, value in limits.items()))
-    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
+    parts.append("getattr(sys, 'set_int_max_str_digits', int)(0)\n")
+    load = f"try:\n    exec({code!r}, namespace)\nexcept (EOFError, SystemExit):\n    pass\n"
+    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\n{load}")
     parts.append(
         "call = job['call']\n"
         "args = [decode(item) for item in call['args']]\n"
@@ -2154,6 +2201,26 @@ def available_cores() -> int:
 # ----------------------------------------------------------------- python tests (src/programs/sandbox/python_tests.py)
 
 
+def long_int(text: str) -> int:
+    """An integer of any length, which int() reads up to 4,300 digits only."""
+    return int(decimal.Decimal(text)) if len(text) > 4000 else int(text)
+
+
+def long_text(value) -> str:
+    """The text of a number of any length, or of whatever else stands for stdin or stdout."""
+    return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
+
+
+def loaded_tests(tests):
+    """Tests that are JSON text as data; others as they are."""
+    if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
+        return tests
+    try:
+        return json.loads(tests, parse_int=long_int)
+    except (ValueError, RecursionError):
+        return tests
+
+
 def lift_assert(statement: ast.stmt) -> tuple | None:
     """Turn `assert f(literals) == literal` into a call whose result is compared here; None for anything else."""
     try:
@@ -2185,6 +2252,7 @@ def read_tests(tests, entry_point: str | None, isolate: bool = True) -> Plan:
 
 def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
     """Tell the forms of tests apart."""
+    tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)
         entry_point = tests.pop() or entry_point
@@ -2193,19 +2261,20 @@ def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        statements = []
+        statements, imports = [], FromProgram()
         for number, source in enumerate(tests):
             try:
-                statements += ast.parse(source).body
+                statements += imports.visit(ast.parse(source)).body
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 if "integer string conversion" in str(error):  # a long number: the judge can read it
                     return Plan("python", list(tests))
                 raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+        statements = [statement for statement in statements if not isinstance(statement, ast.Pass)]
         lifted = [lift_assert(statement) for statement in statements] if isolate else [None]
         calls = all(lifted) and not mixes_builtins({case[0] for case in lifted}, entry_point)
         return Plan("calls", lifted) if calls else Plan("python", list(tests))
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
-        return Plan("stdin", [(str(test["input"]), str(test["output"])) for test in tests])
+        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests])
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
 
 
@@ -2216,7 +2285,7 @@ def pair_up(tests: dict) -> list:
         raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
     if name:
         return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
-    text = ["\n".join(map(str, item)) if isinstance(item, list) else str(item) for item in [*inputs, *outputs]]
+    text = ["\n".join(map(long_text, item if isinstance(item, list) else [item])) for item in [*inputs, *outputs]]
     half = len(inputs)
     return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
 
@@ -2241,6 +2310,266 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
         return name, [encode(item) for item in args], kwargs, encode(test["expected"]), mode
     except (TypeError, ValueError) as error:
         raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None
+
+
+# --------------------------------------------------------------------------- answers (src/programs/sandbox/answers.py)
+
+MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
+FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
+PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
+CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
+FUTURE = re.compile(r"(?m)^from __future__ import .*$")
+READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
+IMPORTS = (ast.Import, ast.ImportFrom)
+BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
+
+
+@dataclass
+class Part:
+    """A fenced block of an answer with its label, or, with the label None, the text between two.
+
+    Attributes:
+        defined, imported, needed: as source_names says.
+    """
+
+    label: str | None
+    text: str
+    closed: bool = False
+
+    def __post_init__(self):
+        self.is_python = bool(PYTHON.match(self.label or ""))
+        self.is_fenced = self.is_python or self.label == ""
+        if self.label is None and not is_valid(self.text):
+            start = CODE_LINE.search(self.text)
+            self.text = self.text[start.start() :] if start else ""
+        if not self.closed:  # cut off, or followed by words
+            self.text = valid_beginning(self.text)
+        elif not is_valid(self.text) and is_valid(dedented := textwrap.dedent(self.text)) and CODE_LINE.match(dedented):
+            self.text = dedented
+        self.defined, self.imported, self.needed = source_names(self.text)
+
+
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a model's source; raises one of BROKEN."""
+    if len(source) > MAX_PARSED:
+        raise ValueError("too long")
+    warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
+    return ast.parse(source, "model_program.py")
+
+
+def is_valid(source: str) -> bool:
+    """Whether a source is Python."""
+    try:
+        return bool(parsed(source))
+    except BROKEN:
+        return False
+
+
+def valid_beginning(source: str, least: int = 0) -> str:
+    """The lines of a source before those that are no Python, but `least` lines at least; all of it if none are."""
+    lines = source.split("\n")
+    for _ in range(10):
+        try:
+            parsed("\n".join(lines))
+            return "\n".join(lines)
+        except SyntaxError as error:
+            lines = lines[: max((error.lineno or 1) - 1, 0)]
+        except BROKEN:
+            break
+        if not any(map(str.strip, lines[least:])):
+            break
+    return source
+
+
+def source_names(source: str) -> tuple[set, set, set]:
+    """The names that a source defines at its top level or as methods of Solution, imports there, and needs besides."""
+    try:
+        table = symtable.symtable(source if parsed(source) else "", "model_program.py", "exec")
+    except BROKEN:
+        return set(), set(), set()
+    needed, tables, symbols = set(), [table], table.get_symbols()
+    defined = {symbol.get_name() for symbol in symbols if symbol.is_assigned()}
+    imported = {symbol.get_name() for symbol in symbols if symbol.is_imported()}
+    while tables:
+        inner = tables.pop()
+        tables += inner.get_children()
+        symbols = [symbol for symbol in inner.get_symbols() if symbol.is_referenced()]
+        needed |= {symbol.get_name() for symbol in symbols if symbol.is_global() or inner is table}
+        if inner.get_name() == "Solution":
+            defined |= {symbol.get_name() for symbol in inner.get_symbols() if symbol.is_assigned()}
+    return defined, imported, needed - defined - imported - vars(builtins).keys()
+
+
+def visible(text: str) -> str:
+    """The text after the thinking part; "" while thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
+
+
+def parts_of(text: str) -> list[Part]:
+    """The fenced blocks of a text and what stands between them, in order.
+
+    A bare fence may close a block as far as it is not indented further than the block, as one in a docstring is; a
+    fence labelled as Python opens one wherever it stands.
+    """
+    parts, lines, label, mark, indent = [], [], None, "", 0
+    for line in text.split("\n"):
+        fence = FENCE.fullmatch(line.rstrip())
+        margin, before, ticks, info = fence.groups() if fence else ("", "", "", "")
+        near = fence and (label is None or before or len(margin) <= indent + 3)
+        opens = near and (PYTHON.match(info) or (label is None and not before))
+        closes = near and label is not None and not info and ticks.startswith(mark) and not set(before) & set("'\"#")
+        if not (opens or closes):
+            lines.append(re.sub(rf"^[ \t]{{0,{indent}}}", "", line))
+            continue
+        if before.strip():
+            lines.append(margin[indent:] + before)
+        parts.append(Part(label, "\n".join(lines), bool(closes)))
+        lines, label, mark, indent = [], None, "", 0
+        if opens:
+            label, mark, indent = info.strip().lower(), ticks, len(margin)
+    return [part for part in [*parts, Part(label, "\n".join(lines))] if part.text.strip()]
+
+
+def tested_names(tests, entry_point: str | None) -> set[str]:
+    """The names of the program that its tests use; none where they run it as a script."""
+    if isinstance(tests, dict):
+        return {tests["fn_name"]} if tests.get("fn_name") else set()
+    tests = [tests] if isinstance(tests, str) else tests or []
+    if any(isinstance(test, dict) for test in tests):
+        return {name for test in tests if (name := test.get("function") or ("args" in test and entry_point))}
+    if entry_point:
+        return {entry_point.rpartition(".")[2]}
+    if not all(isinstance(test, str) for test in tests):
+        return set()
+    try:
+        source = ast.unparse(FromProgram().visit(ast.parse("\n".join(tests))))
+    except BROKEN:
+        return set()
+    return source_names(source)[2]
+
+
+def definitions(source: str, needed: set, allowed: set | None = None) -> list[str]:
+    """The statements of a source that define needed names, and what these need in turn; star imports in any case.
+
+    Args:
+        needed: loses the names that are defined here, and gains what these need.
+        allowed: names that may be defined by other statements than imports; None: all.
+    """
+    try:
+        statements = parsed(source).body
+    except BROKEN:
+        return []
+    waiting, kept = [], {}
+    for place, statement in enumerate(statements):
+        if isinstance(statement, ast.Expr):
+            continue
+        imports, text = isinstance(statement, IMPORTS), ast.unparse(statement)
+        if imports and (statement.names[0].name == "*" or getattr(statement, "module", "") == "__future__"):
+            kept[place] = text
+            continue
+        defined, imported, more = source_names(text)
+        waiting.append((place, text, imported | (defined if allowed is None else defined & allowed), more))
+    while chosen := [item for item in waiting if item[2] & needed]:
+        for place, text, _, more in chosen:
+            kept[place] = text
+            needed |= more
+        for _, _, defined, _ in chosen:
+            needed -= defined
+        waiting = [item for item in waiting if item[0] not in kept]
+    return [kept[place] for place in sorted(kept)]
+
+
+def stub_of(source: str, name: str) -> str:
+    """A source up to the end of a function without body that it ends with; "" where there is none."""
+    if not re.search(rf"(?m)^(?:async )?def {re.escape(name)}\b", source):
+        return ""
+    try:
+        function = parsed(source).body[-1]
+    except BROKEN:
+        return "" if is_valid(source) else source  # `def f(x):` and nothing else
+    if getattr(function, "name", "") != name:
+        return ""
+    body, lines = function.body, source.split("\n")
+    last = body[-1]
+    if last.lineno > function.lineno and (isinstance(last, ast.Pass | ast.Raise) or ast.unparse(last) == "..."):
+        body, lines[last.lineno - 1 :] = body[:-1], [""]
+    docstring = (isinstance(getattr(s, "value", None), ast.Constant) or isinstance(s, IMPORTS) for s in body)
+    return "\n".join(lines) if all(docstring) else ""
+
+
+def continued(stub: str, body: str) -> str:
+    """The program of a function's head and of what an answer goes on with; "" where that is no Python."""
+    for rest in (body, textwrap.indent(body, "    ")):
+        indented = rest.lstrip("\n")[:1] in (" ", "\t") or not stub.endswith("\n")
+        program = valid_beginning(stub + rest, least=stub.count("\n"))
+        if indented and is_valid(program):
+            return program
+    return ""
+
+
+def main_part(parts: list[Part], tested: set) -> Part | None:
+    """The last part that defines what is tested, blocks first; of scripts, one that reads stdin, say."""
+    for pool in ([part for part in parts if part.is_fenced], parts if tested else []):
+        ranks = [len(part.defined & tested) for part in pool]
+        if not tested:
+            ranks = [(bool(READS_STDIN.search(p.text)), p.is_python, "print" in p.text) for p in pool]
+        best = max(ranks, default=0)
+        if best:
+            return pool[len(pool) - 1 - ranks[::-1].index(best)]
+    return None
+
+
+def text_of_prompt(prompt) -> str:
+    """The text of a prompt: a string, or the contents of chat messages."""
+    messages = prompt if isinstance(prompt, list) else [{"content": prompt}]
+    texts = [message.get("content") for message in messages if isinstance(message, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def program_of(text: str, tests=None, entry_point: str | None = None, setup: str = "", prompt="") -> str:
+    """Return the program in an answer: the one rule of the rewards and the evaluation of this bundle.
+
+    It is the last block that defines what the tests use, else the last block of Python, else the last without label,
+    else the text. Definitions that it needs come from the other blocks; the imports and helpers of the prompt's code
+    and of `setup` belong to it too. An answer that is only the body of the prompt's function goes on with that.
+    Thinking is left out; a fence that is missing, stray or labelled otherwise costs nothing.
+
+    Args:
+        text: what the model wrote.
+        tests, entry_point: as in run_code.
+        setup: imports and helpers that the prompt shows. Of other definitions only those whose names are in the prompt
+            are taken, where that is known: a reference solution for the tests stays out of the program's reach.
+        prompt: text or chat messages.
+
+    >>> program_of("```python\\ndef f(x):\\n    return x\\n```\\n```python\\nprint(f(2))\\n```", "assert f(1) == 1")
+    'def f(x):\\n    return x'
+    """
+    text, shown = visible((text or "").replace("\r\n", "\n")), text_of_prompt(prompt)
+    if not text.strip():
+        return ""
+    tested, parts = tested_names(loaded_tests(tests), entry_point), parts_of(text)
+    main = main_part(parts, tested)
+    sources = [setup or "", *(part.text + "\n" for part in parts_of(shown) if part.defined & tested)]
+    if main is None or (tested and not main.defined & tested):
+        fenced = [part.text for part in parts if part.is_fenced]
+        stubs = filter(None, (stub_of(source, name) for source in [setup or "", shown, *sources] for name in tested))
+        body = fenced[-1] if fenced else text
+        if program := next(filter(None, (continued(stub, body) for stub in stubs)), ""):
+            return program
+    if main is None:
+        named = [part for part in parts if part.is_python] or [part for part in parts if part.label == ""]
+        if not named:
+            return "" if any(part.label is not None for part in parts) else text
+        main = named[-1]
+    needed = (main.needed | tested) - main.defined - main.imported
+    helpers = [piece for part in parts if part is not main for piece in definitions(part.text, needed)]
+    needed -= tested
+    allowed = {*re.findall(r"\w+", shown)} if shown else None
+    pieces = [*(piece for source in sources for piece in definitions(source, needed, allowed)), *helpers]
+    program = "\n\n".join([*pieces, main.text])
+    future = dict.fromkeys(FUTURE.findall(program)) if pieces else {}
+    return "\n".join([*future, FUTURE.sub("", program)]) if future else program
 
 
 # ------------------------------------------------------------------------- run code (src/programs/sandbox/run_code.py)
