@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import TINY_LM, run_script
+from transformers import AutoTokenizer
 
 from parts.answer_marks import hash_mark
 from parts.prompts import load_prompts
@@ -150,33 +151,23 @@ def test_notes_about_a_question_are_no_part_of_it():
     assert unread_parts(NOTES, "How many?") == []
 
 
-def tokenizer_stub(text: str) -> SimpleNamespace:
-    """A token for each character."""
-    return SimpleNamespace(input_ids=list(text.encode()))
-
-
-tokenizer_stub.chat_template = None
 UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
 
 
 @pytest.mark.parametrize("load", [load_prompts, load_task])
 def test_trainers_name_what_they_do_not_read(load, tmp_path, capsys):
     config = SimpleNamespace(
-        **{"prompt_column": "prompt", "max_prompt_tokens": 99, "max_prompt_length": 99, "chat": False, "model": "m"},
+        **{"prompt_column": "prompt", "max_prompt_tokens": 999, "max_prompt_length": 999, "chat": False, "model": "m"},
         **{"chat_template_kwargs": "", "trainer_args": ""},
     )
-    load(config, tokenizer_stub, str(rows_file(tmp_path, UNREAD_CHOICES)))
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    load(config, tokenizer, str(rows_file(tmp_path, UNREAD_CHOICES)))
     lines = [line for line in capsys.readouterr().err.splitlines() if "part of the question" in line]
     assert len(lines) == 1 and "context (in 1 of 1 rows), A (in 1 of 1 rows), B (in" in lines[0]
     assert "data_loader.py" in lines[0]
     prepared = normalise(UNREAD_CHOICES) | {"source": "s", "id": "1", "hint": "Count."}
     assert unread_parts(prepared, prepared["prompt"]) == ["hint"]
-    tokenizer_stub.chat_template = "x"
-    tokenizer_stub.apply_chat_template = lambda *_, **__: {"input_ids": [1]}
-    try:
-        load(config, tokenizer_stub, str(rows_file(tmp_path, prepared)))
-    finally:
-        tokenizer_stub.chat_template = None
+    load(config, tokenizer, str(rows_file(tmp_path, prepared)))
     assert "part of the question" not in capsys.readouterr().err
 
 
