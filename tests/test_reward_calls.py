@@ -293,7 +293,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path, ppo):
 @pytest.mark.parametrize("kind", ["async def", "def"])
 def test_an_exit_in_a_reward_is_its_error_and_ends_no_loop(tmp_path, ppo, kind):
     (tmp_path / "leave.py").write_text(f"import sys\n{kind} leave(completion):\n    sys.exit(7)\n")
-    with pytest.raises(ppo.RewardError, match="reward leave, row 0.*raised SystemExit: 7"):
+    with pytest.raises(ppo.RewardError, match=r"reward leave, row 0.*raised SystemExit: 7"):
         call("ppo_train", f"{tmp_path / 'leave.py'}:leave")
     (tmp_path / "stay.py").write_text("async def stay(completion):\n    return 1.0\n")
     assert call("ppo_train", f"{tmp_path / 'stay.py'}:stay") == [1.0] * 4

@@ -1,0 +1,298 @@
+"""What a reward may do to the process that trains: nothing that stays; how its file is imported; how a run is ended."""
+
+import builtins
+import gc
+import json
+import locale
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import EVAL_DATA, ROOT, TINY_LM, run_script
+
+from parts.messages import RewardError, UserError
+from parts.reward_forms import load_rewards
+from parts.rewards import Reward
+from parts.user_code import OWN
+
+ROWS = [{"prompt": "a", "columns": {"answer": ["b"], "tests": {"x": [1]}}}] * 2
+GIVEN = ROWS, ["b", "c"], [[1], [2]]
+
+STATE = {
+    "folder": os.getcwd,
+    "environment": lambda: os.environ.get("HTTP_PROXY_OF_A_REWARD"),
+    "arguments": lambda: sys.argv[:],
+    "stdout": lambda: (sys.stdout, sys.stdout.closed),
+    "SIGTERM": lambda: signal.getsignal(signal.SIGTERM),
+    "warnings": lambda: warnings.filters[:],
+    "logging": lambda: logging.root.manager.disable,
+    "timeout": socket.getdefaulttimeout,
+    "locale": lambda: locale.setlocale(locale.LC_ALL),
+    "umask": lambda: [os.umask(0o22), os.umask(0o22)][0],
+    "collection": gc.isenabled,
+    "numpy": np.geterr,
+    "dtype": torch.get_default_dtype,
+    "gradients": torch.is_grad_enabled,
+    "device": torch.get_default_device,
+    "determinism": torch.are_deterministic_algorithms_enabled,
+    "threads": torch.get_num_threads,
+    "anomalies": torch.is_anomaly_enabled,
+    "rmtree": lambda: shutil.rmtree,
+    "sleep": lambda: time.sleep,
+    "open": lambda: builtins.open,
+    "dumps": lambda: json.dumps,
+}
+HARM = {
+    "folder": "os.chdir('/')",
+    "environment": "os.environ['HTTP_PROXY_OF_A_REWARD'] = 'x'",
+    "arguments": "sys.argv = ['x']",
+    "stdout": "sys.stdout = open(os.devnull, 'w')",
+    "SIGTERM": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+    "warnings": "warnings.simplefilter('error')",
+    "logging": "logging.disable(logging.CRITICAL)",
+    "timeout": "socket.setdefaulttimeout(0.1)",
+    "locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8' if locale.setlocale(locale.LC_ALL) == 'C' else 'C')",
+    "umask": "os.umask(0o777)",
+    "collection": "gc.disable()",
+    "numpy": "np.seterr(all='raise')",
+    "dtype": "torch.set_default_dtype(torch.float64)",
+    "gradients": "torch.set_grad_enabled(False)",
+    "device": "torch.set_default_device('meta')",
+    "determinism": "torch.use_deterministic_algorithms(True)",
+    "threads": "torch.set_num_threads(3)",
+    "anomalies": "torch.autograd.set_detect_anomaly(True)",
+    "rmtree": "shutil.rmtree = None",
+    "sleep": "time.sleep = None",
+    "open": "builtins.open = None",
+    "dumps": "json.dumps = None",
+}
+IMPORTS = (
+    "import builtins, gc, json, locale, logging, os, shutil, signal, socket, sys, time, warnings\n"
+    "import numpy as np\nimport torch\n"
+)
+
+
+def loaded(folder: Path, source: str, name: str = "own_reward") -> Reward:
+    """The reward `f` of a file with this source."""
+    (folder / f"{name}.py").write_text(source)
+    return Reward([f"{folder / name}.py:f"])
+
+
+@pytest.fixture(autouse=True)
+def fresh_state(monkeypatch):
+    """Rewards that begin with the process as it is."""
+    monkeypatch.setattr(OWN, "changed", {})
+
+
+# only the main thread may set the handlers of signals
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [(name, where) for name in HARM for where in ("import", "call", "async") if (name, where) != ("SIGTERM", "async")],
+)
+def test_what_a_reward_changes_of_the_process_is_its_own(name, where, tmp_path):
+    before = STATE[name]()
+    body = "pass" if where == "import" else HARM[name]
+    kind = "async def" if where == "async" else "def"
+    code = (
+        IMPORTS + (HARM[name] if where == "import" else "") + f"\n{kind} f(completion):\n    {body}\n    return 1.0\n"
+    )
+    reward = loaded(tmp_path, code)
+    assert STATE[name]() == before
+    for _ in range(2):
+        assert reward(*GIVEN)[0] == [1.0, 1.0]
+        if not (where == "async" and name in ("gradients", "device")):  # the loop's thread has its own
+            assert STATE[name]() == before
+
+
+def test_a_reward_keeps_what_it_has_changed(tmp_path):
+    (tmp_path / "gold.txt").write_text("3")
+    code = f"import os, torch\nos.chdir({str(tmp_path)!r})\ntorch.set_grad_enabled(False)\n"
+    code += "def f(completion):\n    return float(open('gold.txt').read()) + torch.is_grad_enabled()\n"
+    reward = loaded(tmp_path, code)
+    assert reward(*GIVEN)[0] == [3.0, 3.0] == reward(*GIVEN)[0] and torch.is_grad_enabled()
+
+
+def test_a_closed_stdout_is_opened_again(tmp_path):
+    code = "import sys\nfrom parts.rewards import Reward\nreward = Reward([sys.argv[1]])\n"
+    code += "print(reward([{'prompt': '', 'columns': {}}], ['x'], [[1]])[0])\n"
+    (tmp_path / "own.py").write_text("import sys\ndef f(completion):\n    sys.stdout.close()\n    return 1.0\n")
+    command = [sys.executable, "-c", code, str(tmp_path / "own.py:f")]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT / "src")})
+    assert done.stdout == "[1.0]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
+            "2",
+        ),
+        ("import sys\nsys.exit('no key')\n", "no key"),
+    ],
+)
+def test_an_exit_at_import_is_an_error_that_names_the_file(source, message, tmp_path, capfd):
+    with pytest.raises(UserError, match=f"importing .*own_reward.py raises SystemExit: {message}"):
+        loaded(tmp_path, source + "def f(completion):\n    return 1.0\n")
+
+
+def test_arguments_of_the_trainer_are_none_of_the_rewards(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ppo_train.py", "--model", "m"])
+    code = "import argparse\nargs = argparse.ArgumentParser().parse_args()\ndef f(completion):\n    return 1.0\n"
+    assert loaded(tmp_path, code)(*GIVEN)[0] == [1.0, 1.0] and sys.argv[1:] == ["--model", "m"]
+
+
+def test_the_file_beside_a_reward_comes_before_the_bundles_own(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    for folder, value in (("a", 3.0), ("b", 4.0)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "sandbox.py").write_text(f"VALUE = {value}\n")
+        code = "import sandbox\ndef f(completion):\n    import sandbox as later\n    return sandbox.VALUE\n"
+        assert loaded(tmp_path / folder, code)(*GIVEN)[0] == [value, value]
+    sys.modules.pop("sandbox", None)
+
+
+def test_a_file_beside_a_reward_does_not_stand_for_a_library_of_the_trainer(tmp_path):
+    (tmp_path / "wave.py").write_text("NAME = 'mine'\n")  # of the standard library, not loaded before
+    sys.modules.pop("wave", None)
+    reward = loaded(tmp_path, "import wave\ndef f(completion):\n    return float(wave.NAME == 'mine')\n")
+    assert reward(*GIVEN)[0] == [1.0, 1.0]
+    import wave
+
+    assert hasattr(wave, "open")
+
+
+SPAWNS = """
+import multiprocessing
+
+def work(text):
+    return float(len(text))
+
+def f(completions, **kwargs):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map_async(work, completions).get(60)
+"""
+CALL = """
+import sys
+from parts.rewards import Reward
+if __name__ == "__main__":
+    for spec in sys.argv[1:]:
+        print(Reward([spec])([{"prompt": "", "columns": {}}] * 2, ["a", "bc"], [[1], [2]])[0])
+"""
+
+
+@pytest.mark.long
+def test_spawned_processes_find_the_functions_of_a_reward_file(tmp_path):
+    (tmp_path / "run.py").write_text(CALL)
+    specs = []
+    for name in ("one/own.py", "two/own.py"):  # one stem
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(SPAWNS)
+        specs.append(f"{name}:f")
+    paths = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "run.py", *specs]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=paths, timeout=200)
+    assert done.stdout == "[1.0, 2.0]\n" * 2, done.stderr
+
+
+STUBBORN = """
+import sys, time
+from parts import processes
+processes.GRACE_S = 0.2
+stop = processes.StopRequest()
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(1000)
+    except BaseException:
+        pass
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_run_whose_reward_swallows_it(number):
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
+    paths = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", STUBBORN]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=paths, preexec_fn=heard
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert "stopping after this step" in process.stderr.readline()
+        process.send_signal(number)
+        assert process.wait(timeout=60) in (130, -signal.SIGINT)  # the latter between two tries
+    finally:
+        process.kill()
+        process.communicate()
+
+
+SPOILS = """
+def f(prompts, completions, answer, tests, completion_ids, **kwargs):
+    rows = zip(answer, tests, prompts, completion_ids)
+    scores = [float(len(a) + len(t["x"]) + len(p) + len(i)) for a, t, p, i in rows]
+    for values in zip(answer, completion_ids):
+        for value in values:
+            value.append(9)
+    for t, p, c in zip(tests, prompts, completions):
+        t["x"].append(9)
+        p.append({})
+        c[0]["content"] = ""
+    return scores
+"""
+
+
+def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
+    row = {"prompt": [{"role": "user", "content": "q"}], "columns": {"answer": ["b"], "tests": {"x": [1]}}}
+    text = (
+        "def g(completions, answer):\n    return [len(a) + len(c[0]['content']) for a, c in zip(answer, completions)]\n"
+    )
+    (tmp_path / "other.py").write_text(text)
+    (tmp_path / "own.py").write_text(SPOILS)
+    reward = Reward([f"{tmp_path}/own.py:f", f"{tmp_path}/other.py:g"])
+    for _ in range(2):
+        _, parts = reward([row] * 3, ["x"] * 3, [[1]] * 3)
+        assert parts == {"f": [4.0] * 3, "g": [2.0] * 3}
+    assert row["columns"] == {"answer": ["b"], "tests": {"x": [1]}} and len(row["prompt"]) == 1
+
+
+NASTY = (
+    IMPORTS
+    + "\n".join(HARM[name] for name in HARM if name not in ("device", "open", "umask"))
+    + """
+
+def f(prompts, completions, **kwargs):
+    os.chdir("/")
+    os.umask(0o777)
+    return [float(len(text)) for text in completions]
+"""
+)
+
+
+@pytest.mark.long
+def test_a_run_with_a_reward_that_changes_everything_ends_as_usual(tmp_path):
+    (tmp_path / "nasty.py").write_text(NASTY)
+    flags = ("--model", TINY_LM, "--data", EVAL_DATA, "--reward", "nasty.py:f", "--output_dir", "out")
+    sizes = ("--steps", 2, "--batch_size", 4, "--group_size", 2, "--algorithm", "grpo", "--max_new_tokens", 4)
+    done = run_script("ppo_train", *flags, *sizes, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "final" / "model.safetensors").is_file() and (
+        tmp_path / "out" / "summary.json"
+    ).is_file()
+
+
+def test_the_error_of_a_reward_still_names_it(tmp_path):
+    with pytest.raises(RewardError, match=r"reward f, row 0.*raised ValueError: no"):
+        loaded(tmp_path, "def f(completion):\n    raise ValueError('no')\n")(*GIVEN)
+    assert load_rewards(f"{tmp_path}/own_reward.py:f")[0][0].__module__.endswith("own_reward")
