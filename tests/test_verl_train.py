@@ -152,7 +152,10 @@ EXPECTED = [
     ("--precision fp16 --backend megatron", {"@actor.megatron.dtype": "float16", "@ref.megatron.dtype": "float16"}),
     ("--algorithm grpo", {"@actor.use_kl_loss": False}),
     ("--algorithm grpo --kl_coef 0.04", {"@actor.kl_loss_type": "k3", "@actor.kl_loss_coef": 0.04}),
-    ("--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio", {"@actor.kl_loss_type": "k3+"}),  # one update: the same gradient
+    (
+        "--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio",
+        {"@actor.kl_loss_type": "k3+"},
+    ),  # one update: the same gradient
     ("--algorithm grpo", {"algorithm.use_kl_in_reward": False, "@actor.clip_ratio_c": 1e9, "critic.enable": False}),
     ("--algorithm dr_grpo", {"algorithm.norm_adv_by_std_in_grpo": False, "algorithm.adv_estimator": "grpo"}),
     ("--algorithm dr_grpo --max_new_tokens 99", {"@actor.loss_scale_factor": 99}),

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from parts.messages import UserError, need
@@ -67,13 +69,30 @@ READERS = {
 def read_hub(source: str) -> list[dict]:
     """Read a data set of the hub: `owner/name[:config][@split]`."""
     import datasets
+    import huggingface_hub.constants as hub
 
     name, _, split = source.partition("@")
     name, _, subset = name.partition(":")
+    reached = hub.HF_HUB_OFFLINE or is_reached(hub.ENDPOINT)
+    if not reached:  # what is cached is still read, without minutes of trying again
+        hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
     except Exception as error:
-        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        away = f"{hub.ENDPOINT} cannot be reached; expected a file, or the network; try a file of its rows"
+        says = f"the hub says: {error}" if reached else away
+        raise UserError(f"got data {source!r}: no such file, and {says}") from None
+
+
+def is_reached(address: str) -> bool:
+    """Whether a web address answers within 5 seconds, with an error even."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def read_rows(source: str) -> list[dict]:
