@@ -60,7 +60,15 @@ def write_data(folder: Path, each: int, mixed: bool) -> None:
 def train(folder: Path, way: str, seed: int, steps: int) -> tuple[list[dict], float]:
     """metrics.jsonl of a run, and its seconds of the CPU."""
     out, before = folder / f"{way.replace(' ', '_')}-{seed}", resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, str(ROOT / "scripts" / "ppo_train.py"), "--algorithm", "grpo", *WAYS[way]]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "ppo_train.py"),
+        "--algorithm",
+        "grpo",
+        "--kl_coef",
+        "0.04",
+        *WAYS[way],
+    ]
     command += ["--data", str(folder / "train.jsonl"), "--eval_data", str(folder / "eval.jsonl")]
     command += ["--reward", f"{folder / 'reward.py'}:right", "--max_new_tokens", "24", "--batch_size", "64"]
     command += ["--steps", str(steps), "--eval_every", "4", "--save_every", "0", "--plot_every", "0"]

@@ -30,10 +30,10 @@ ROOT = Path(__file__).resolve().parent.parent
 EMBEDDED, DATA = ROOT / "assets" / "tiny_lm", ROOT / "assets" / "data"
 SAID, DRAWS = "Wrong. Try again.", 8
 ARMS = {
-    "conversation": ["--algorithm", "grpo"],
-    "turn": ["--algorithm", "grpo", "--turn_baseline", "turn"],
+    "conversation": ["--algorithm", "grpo", "--kl_coef", "0.04"],
+    "turn": ["--algorithm", "grpo", "--kl_coef", "0.04", "--turn_baseline", "turn"],
     "critic": ["--algorithm", "ppo"],
-    "retry": ["--algorithm", "grpo"],
+    "retry": ["--algorithm", "grpo", "--kl_coef", "0.04"],
 }
 MIXED = '''
 import sys

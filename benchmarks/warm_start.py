@@ -41,7 +41,20 @@ def run(script: str, *flags) -> float:
 
 def rl(folder: Path, model: str, seed: int, steps: int) -> tuple[float, float, float]:
     """(accuracy before, after, seconds) of GRPO."""
-    flags = ["--algorithm", "grpo", "--model", model, "--data", DATA, "--eval_data", HELD_OUT, "--max_new_tokens", 24]
+    flags = [
+        "--algorithm",
+        "grpo",
+        "--kl_coef",
+        0.04,
+        "--model",
+        model,
+        "--data",
+        DATA,
+        "--eval_data",
+        HELD_OUT,
+        "--max_new_tokens",
+        24,
+    ]
     flags += ["--steps", steps, "--seed", seed, "--save_every", 0, "--eval_every", 0, "--output_dir", folder]
     seconds = run("ppo_train", *flags)
     found = json.loads((folder / "summary.json").read_text())

@@ -69,6 +69,7 @@ import pprint
 import queue
 import random
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -80,6 +81,7 @@ import tempfile
 import threading
 import time
 import traceback
+import types
 import urllib.error
 import urllib.request
 import warnings
@@ -148,6 +150,162 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
+# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+
+# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+SYNONYMS = [
+    line.split()
+    for line in """
+model model_name_or_path model_name
+data dataset dataset_name train_data train_dataset
+eval_data eval_dataset
+reward reward_funcs
+output_dir out output
+lr learning_rate
+lr_schedule lr_scheduler_type
+steps max_steps total_training_steps
+group_size num_generations n
+max_prompt_tokens max_prompt_length
+max_new_tokens max_completion_length max_response_length
+kl_coef beta
+clip_eps_low epsilon
+clip_eps_high epsilon_high
+dual_clip delta
+ppo_epochs num_iterations epochs
+epochs num_train_epochs
+mask_truncated mask_truncated_completions
+adam_eps adam_epsilon
+lora_rank lora_r
+micro_batch micro_batch_size
+save_every save_steps
+eval_every eval_steps
+keep_checkpoints save_total_limit
+vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
+rollout_engine engine
+base base_model
+""".strip().splitlines()
+]
+TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+RELATIONS = (
+    ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
+    ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
+    ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
+    ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
+    ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
+    ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
+    ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
+    ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
+    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
+    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("use_vllm", "engine", "try --engine vllm"),
+    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("bf16", "precision", "try --precision bf16"),
+    ("fp16", "precision", "try --precision fp16"),
+    ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
+    ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
+    ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
+)
+OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts by them; our steps are rollouts
+
+
+def flag_name(word: str) -> str:
+    """The name in `--name`, `--name=value`, with `_`; "" of a word that is no flag."""
+    return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
+
+
+def flag_values(words: list[str]) -> dict[str, str]:
+    """The value that each flag of a command line has last."""
+    follows = [*words, "--"][1:]
+    pairs = [
+        (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
+    ]
+    return {flag_name(word): "" if value.startswith("--") else value for word, value in pairs if flag_name(word)}
+
+
+def relation(name: str, names, values: dict[str, str]) -> str:
+    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    if name in names:
+        return ""
+    world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
+    if name in TRL_BATCH and "lr" in names and {"batch_size", "prompts"} & {*names}:
+        sizes = [values.get(n) or usual for n, usual in zip(TRL_BATCH, ("8", "1"), strict=True)]
+        whole = int(sizes[0]) * int(sizes[1]) * world if all(map(str.isdigit, sizes)) else "N"
+        text = f"batch_size {whole} = {TRL_BATCH[0]} {sizes[0]} x {TRL_BATCH[1]} {sizes[1]} x processes {world}"
+        return f"{text}; try --batch_size {whole}" if "batch_size" in names else f"{text} = prompts x group_size"
+    if name == "batch_size" and {*TRL_BATCH} <= {*names}:
+        share = int(number) // world if number.isdigit() else 0
+        passes = 8 if share % 8 == 0 else 1
+        text = f"batch_size {number} = {TRL_BATCH[0]} {share // passes} x {TRL_BATCH[1]} {passes} x processes {world}"
+        return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
+    if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
+        return "batch_size = prompts x group_size; try --prompts and --group_size"
+    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    return next(fits, "")
+
+
+def own_name(name: str, names) -> str:
+    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    if name in names or relation(name, names, {}):
+        return name if name in names else ""
+    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+
+
+def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
+    """A command line in a program's own names; one setting by two names needs one value.
+
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+
+    Raises:
+        UserError: two names of one setting have different values.
+    """
+    found, first, values = [], {}, flag_values(words)
+    for word in words:
+        given = flag_name(word)
+        own = own_name(given, names) if given else ""
+        if own and given in values:
+            before = first.setdefault(own, given)
+            both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
+        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+    if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
+        found.append(f"--clip_eps_high={values['epsilon']}")
+    return found
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
+
+
+def check_units(settings: dict, words: list[str]) -> None:
+    """Raise UserError for names of TRL's that count something else with these settings.
+
+    TRL's steps are optimizer steps, ours are rollouts; its cispo bounds the weight itself, ours the distance from 1.
+    """
+    values = flag_values(words)
+    passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
+    updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
+    for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
+        own = own_name(name, settings)
+        got = f"got --{name} {values[name]}, in optimizer steps"
+        many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
+        share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
+        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+    ours = settings.get("loss") == "cispo"
+    others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
+    mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
+    names = ["--" + own_name(name, settings) for name in mixed]
+    text = f"got --{', --'.join(mixed)} with cispo; expected {', '.join(names)}: epsilon_high = 1 + clip_eps_high"
+    need(not mixed, text)
+
+
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
 
 
@@ -214,7 +372,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
 
 
 def yaml_flags(path: str, names: list[str]) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+
+    The keys stay as they are: one that is known by another name too.
+    """
     import yaml
 
     try:
@@ -223,8 +384,11 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
     flags = []
+    said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        known = own_name(str(key), names)
+        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
             item = json.dumps(item) if isinstance(item, dict) else item
@@ -232,24 +396,39 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """Parse a command line; an unknown flag ends the program with the nearest known one."""
-    known, unknown = parser.parse_known_args(argv)
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of a parser's flags, with `_`."""
+    return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+    try:
+        known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
+    except UserError as error:
+        parser.error(str(error))
     if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        name = unknown[0].split("=")[0]
+        follows = relation(flag_name(name), names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
 
 def parse_settings(argv: list[str], config_class, description: str):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
-    flags = vars(parse_flags(parser, argv))
-    path = flags.pop("config", None)
-    if path is not None:
-        names = [f.name for f in dataclasses.fields(config_class)]
-        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
-    return config_class(**flags)
+    parser, words = build_parser(config_class, description), []
+    names = [f.name for f in dataclasses.fields(config_class)]
+    path = flag_values(argv).get("config")
+    if path:
+        words = yaml_flags(path, names)
+    in_file = vars(parser.parse_args(in_own_words(words, names)))
+    flags = vars(parse_flags(parser, argv, in_file))
+    flags.pop("config", None)
+    config = config_class(**{**in_file, **flags})
+    check_units(dataclasses.asdict(config), [*words, *argv])
+    return config
 
 
 def check_numbers(config) -> None:
@@ -522,6 +701,10 @@ class Config(BaseConfig):
         "",
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
     )
+    trl_processes: int = setting(0, "processes of the TRL run, of its batch size (0: nodes x gpus_per_node)")
+    run_script: bool = setting(
+        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
+    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
@@ -622,7 +805,7 @@ PRESETS = {
         **REWARD_KL,
         "dual_clip": 3.0,
     },
-    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
+    "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
     "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
     "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
     "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
@@ -4646,6 +4829,8 @@ NOTES = {
     "override": "passed on",
     "overrides": "checked alone",
     "from_trl": "settings are read off it",
+    "trl_processes": "of the TRL run",
+    "run_script": "of the TRL run",
     "data_source": "written into the rows",
     "ship": "copied into the job folder",
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
@@ -4691,8 +4876,10 @@ TRL_DEFAULTS = {
     "adam_epsilon": 1e-8,
     "beta": 0.0,
     "delta": None,
+    "entropy_coef": 0.0,
     "epsilon": 0.2,
     "epsilon_high": None,
+    "generation_batch_size": None,
     "gradient_accumulation_steps": 1,
     "importance_sampling_level": "token",
     "learning_rate": 1e-6,
@@ -4702,16 +4889,20 @@ TRL_DEFAULTS = {
     "max_completion_length": 512,
     "max_grad_norm": 1.0,
     "max_steps": -1,
+    "min_p": None,
     "num_generations": 8,
     "num_iterations": 1,
     "num_train_epochs": 3.0,
     "per_device_train_batch_size": 8,
+    "repetition_penalty": 1.0,
     "reward_weights": None,
     "save_steps": 500,
     "scale_rewards": "group",
     "seed": 42,
     "steps_per_generation": None,
+    "sync_ref_model": False,
     "temperature": 1.0,
+    "top_entropy_quantile": 1.0,
     "top_k": 0,
     "top_p": 1.0,
     "use_bias_correction_kl": True,
@@ -4719,10 +4910,16 @@ TRL_DEFAULTS = {
     "warmup_steps": 0,
     "weight_decay": 0.0,
 }
+PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
+ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
+CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 
 
 class TrlSource:
-    """The calls of a file and the constants that they name."""
+    """The calls of a file and the constants that they name.
+
+    A name that is bound twice, or changed after it was bound, is no constant.
+    """
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
@@ -4732,16 +4929,23 @@ class TrlSource:
             tree = ast.parse(self.text)
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got --from_trl {file}, which cannot be read ({error}); expected Python source") from None
-        self.calls, self.constants, self.top = {}, {}, {}
+        self.calls, self.assigned, self.top, bound = {}, {}, {}, []
         for node in ast.walk(tree):
+            bound += bound_here(node)
             if isinstance(node, ast.Call):
-                self.calls.setdefault(getattr(node.func, "attr", getattr(node.func, "id", "")), node)
+                self.calls.setdefault(name_of(node), []).append(node)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.constants.setdefault(node.targets[0].id, node.value)
+                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
+        self.changed = {name for name in self.assigned if bound.count(name) > 1}
+        self.constants = {name: nodes[0] for name, nodes in self.assigned.items() if name not in self.changed}
         for node in tree.body:
             named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             if named or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
                 self.top[node.name if named else node.targets[0].id] = node
+        for name in ("GRPOTrainer", "GRPOConfig", "LoraConfig"):
+            lines = ", ".join(str(call.lineno) for call in self.calls.get(name, []))
+            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
+            need(len(self.calls.get(name, [])) <= 1, several)
 
     def value(self, node: ast.expr):
         """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
@@ -4754,33 +4958,177 @@ class TrlSource:
                 node = self.constants[node.id]
         return node
 
-    def of_trainer(self, place: int, name: str) -> ast.expr | None:
+    def of_trainer(self, name: str) -> ast.expr | None:
         """An argument of GRPOTrainer, by its place or its keyword."""
-        given = self.calls["GRPOTrainer"].args if "GRPOTrainer" in self.calls else []
+        place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
         return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
-        """The arguments by keyword of the first call of a name, those of a dictionary `**name` too."""
+        """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
         found: dict[str, ast.expr] = {}
-        for keyword in self.calls[name].keywords if name in self.calls else ():
+        for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
+            spread = self.resolved(keyword.value)
             if keyword.arg:
                 found[keyword.arg] = keyword.value
-            elif isinstance(keyword.value, ast.Name):
-                given = self.constants.get(keyword.value.id)
-                for key, value in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
-                    found |= {key.value: value} if isinstance(key, ast.Constant) else {}
+            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
+                found |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
+            else:
+                found[f"**{ast.unparse(keyword.value)}"] = keyword.value
         return found
 
-    def config(self) -> tuple[dict, list[str]]:
-        """(settings of GRPOConfig, as given or by default, those that are no literals)."""
-        need("GRPOConfig" in self.calls, f"got --from_trl {self.file}, which has no GRPOConfig(…); expected one")
-        settings, unknown = dict(TRL_DEFAULTS), []
-        for name, node in self.keywords("GRPOConfig").items():
+    def literals(self, name: str) -> tuple[dict, list[str]]:
+        """(keywords of the call of a name, those that are no literals, with their lines)."""
+        settings, unknown = {}, []
+        for key, node in self.keywords(name).items():
             try:
-                settings[name] = self.value(node)
+                settings[key] = self.value(node)
             except ValueError:
-                unknown.append(f"{name}={ast.unparse(node)}")
+                text = key if key.startswith("**") else f"{key}={ast.unparse(node)}"
+                unknown.append(f"{text} in line {node.lineno}")
+        for target in self.changed:  # config.beta = 0.1 after config = GRPOConfig(…)
+            calls = [node for node in self.assigned[target] if node in self.calls.get(name, [])]
+            unknown += [f"{target}, which changes after line {node.lineno}" for node in calls]
         return settings, unknown
+
+
+def name_of(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def bound_here(node: ast.AST) -> list[str]:
+    """The names that a node binds, or changes by an attribute, an item or a method."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    place = node
+    if isinstance(node, ast.Call) and name_of(node) in CHANGING:
+        place = node.func
+    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
+        return []
+    while isinstance(place, ast.Attribute | ast.Subscript):
+        place = place.value
+    return [place.id] if isinstance(place, ast.Name) else []
+
+
+# -------------------------------------------------------------------- trl trial (src/programs/verl_train/trl_trial.py)
+
+TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
+RECORD = "--record_trl"  # the first argument of the process
+LAYERS = ("target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "rank_pattern")
+
+
+class Recorded:
+    """In the place of a class: its arguments, and None for what it would have beside them."""
+
+    def __init__(self, *_, **settings):
+        self.__dict__.update(settings)
+
+    def __getattr__(self, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def recorded_class(name: str) -> type:
+    """A class in the place of one that is not needed."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (Recorded,), {})
+
+
+def jsonable(value):
+    """A value that JSON has none for: a set as a list, all else as text."""
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def write_rows(dataset, file: Path) -> None:
+    """A data set as JSONL."""
+    with file.open("w", encoding="utf-8") as f:
+        for number, row in enumerate(dataset, start=1):
+            for name, value in dict(row).items():
+                try:
+                    json.dumps(value)
+                except (TypeError, ValueError):
+                    kind = type(value).__name__
+                    raise UserError(f"row {number}: got a {kind} in the column {name!r}; expected JSON") from None
+            f.write(json.dumps(dict(row), ensure_ascii=False) + "\n")
+
+
+def recorder(folder: Path) -> type:
+    """GRPOTrainer's place: writes what it is given, and ends the script."""
+
+    class GRPOTrainer:
+        def __init__(self, model=None, reward_funcs=None, args=None, train_dataset=None, eval_dataset=None, **more):
+            lora, held_out = more.get("peft_config"), eval_dataset if hasattr(eval_dataset, "column_names") else None
+            found = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
+            names = (*PEFT_DEFAULTS, *LAYERS)
+            found["lora"] = {n: x for n in names if (x := getattr(lora, n, None)) is not None} if lora else None
+            for name, rows in (("train_dataset", train_dataset), ("eval_dataset", held_out)):
+                if rows is not None:
+                    write_rows(rows, folder / f"trl_{name}.jsonl")
+                    found[name] = str(folder / f"trl_{name}.jsonl")
+            (folder / "trl_trial.json").write_text(json.dumps(found, default=jsonable), encoding="utf-8")
+            os._exit(0)  # whatever the script would catch or do at its end
+
+    return GRPOTrainer
+
+
+def record(file: str, folder: str) -> int:
+    """The process: run a script with recorders in the place of TRL's trainer and its settings."""
+    config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
+    absent = [name for name in ("trl", "peft") if not importlib.util.find_spec(name)]
+    absent += ["trl.trainer"] if "trl" in absent else []
+    for name in (*absent, "trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
+        module = sys.modules[name] = types.ModuleType(name)
+        module.__getattr__ = recorded_class
+        module.__path__, module.GRPOConfig, module.GRPOTrainer = [], config, trainer
+    trl = importlib.import_module("trl")
+    trl.GRPOConfig, trl.GRPOTrainer = config, trainer
+    sys.argv = [file]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def trial_of(file: str, folder: str) -> dict:
+    """What a script gives its trainer; its data sets are written to the folder.
+
+    Raises:
+        UserError: it fails, ends before the trainer, or takes too long.
+    """
+    script, out = Path(file).resolve(), Path(folder).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
+    command = [sys.executable, __file__, RECORD, str(script), str(out)]
+    env = os.environ | {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+    answer = out / "trl_trial.json"
+    answer.unlink(missing_ok=True)
+    expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
+    with tempfile.TemporaryFile("w+") as said:
+        options = {"cwd": script.parent, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except BaseException as error:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                late = isinstance(error, subprocess.TimeoutExpired)
+                need(not late, f"got {file}, which takes more than {TRIAL_SECONDS} s; {expected}")
+                raise
+        said.seek(0)
+        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+    end = lines[-1] if lines and process.returncode else "it ended without a trainer"
+    need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
+    found = json.loads(answer.read_text(encoding="utf-8"))
+    answer.unlink()
+    return found
 
 
 # ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
@@ -4799,71 +5147,208 @@ OF_THE_MACHINE = set(
     "save_only_model eval_steps eval_strategy per_device_eval_batch_size use_vllm vllm_mode remove_unused_columns "
     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
-    "model_init_kwargs generation_batch_size resume_from_checkpoint shuffle_dataset".split()
+    "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
 )
+BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
 
 
-def batch_of_trl(t: dict, processes: int) -> dict:
-    """Batch sizes: TRL's count completions of a process, ours those of a step."""
-    update = t["per_device_train_batch_size"] * t["gradient_accumulation_steps"] * processes
-    rollout = t["steps_per_generation"] or t["gradient_accumulation_steps"]
-    rollout *= t["per_device_train_batch_size"] * processes
-    rollout = t.get("generation_batch_size") or rollout
-    return {"batch_size": rollout, "minibatches": max(1, rollout // update), "group_size": t["num_generations"]}
+class Readings(dict):
+    """Settings of a TRL run that note which of them are read by [name]; .get(name) notes nothing."""
+
+    taken: list[str]
+
+    def __getitem__(self, name: str):
+        self.taken += [name] if name not in self.taken else []
+        return super().__getitem__(name)
 
 
-def algorithm_of_trl(t: dict) -> tuple[dict, list[str]]:
-    """Loss, advantage and KL, and what has no equal."""
-    kind, level = t["loss_type"], t["importance_sampling_level"]
+@dataclass
+class TrlRun:
+    """A TRL run as settings of ours, and what each of them was read from."""
+
+    settings: dict
+    taken: dict[str, list[str]]  # names of TRL's, by setting of ours
+    values: dict  # of TRL's, given or by default
+    given: set[str]
+    notes: list[str]
+
+    @property
+    def flags(self) -> list[str]:
+        """The settings as flags."""
+        text = {name: value if isinstance(value, list) else [value] for name, value in self.settings.items()}
+        return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, vs in text.items() for v in vs]
+
+
+def rollout_size(t: dict) -> int:
+    """Completions of a rollout: TRL's sizes count those of a process, ours those of a step."""
+    if t.get("generation_batch_size"):
+        return t["generation_batch_size"]
+    rows, passes = t["per_device_train_batch_size"], t["gradient_accumulation_steps"]
+    return rows * (t["steps_per_generation"] or passes) * t["processes"]
+
+
+def minibatches(t: dict) -> int:
+    """Optimizer steps of a pass over a rollout."""
+    update = t["per_device_train_batch_size"] * t["gradient_accumulation_steps"] * t["processes"]
+    return max(1, rollout_size(t) // update)
+
+
+def updates(t: dict) -> int:
+    """Optimizer steps of a rollout, which TRL's steps count; nothing is noted as read."""
+    return minibatches({**t}) * t.get("num_iterations")
+
+
+def steps(t: dict) -> int:
+    """Rollouts: of TRL's optimizer steps, or of its epochs."""
+    if t["max_steps"] > 0 or t.get("steps"):
+        return t.get("steps") or max(1, -(-t["max_steps"] // updates(t)))
+    return max(1, int(t["num_train_epochs"] * t.get("rows") * t.get("num_generations") / rollout_size({**t})))
+
+
+def saves(t: dict) -> int:
+    """Rollouts between checkpoints: TRL counts optimizer steps, below 1 a share of them; the last is always saved."""
+    total, every = steps({**t}), t["save_steps"]
+    return min(total, max(1, round(every * total if every < 1 else every / updates(t))))
+
+
+def warmup(t: dict) -> int:
+    """Rollouts over which the learning rate rises."""
+    share = t["warmup_steps"]
+    return round(share * steps({**t})) if 0 < share < 1 else -(-int(share) // updates(t))
+
+
+def upper_bound(t: dict) -> float:
+    """The bound above 1."""
+    high = t["epsilon_high"]
+    return (t["epsilon"] if high is None else high) - (t.get("loss_type") == "cispo")
+
+
+def loss(t: dict) -> str:
+    """The policy loss."""
+    level = t["importance_sampling_level"]
+    return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
+
+
+def aggregation(t: dict) -> str:
+    """How token losses become one number."""
+    kind = t["loss_type"]
     known = kind in AGGREGATION_OF_TRL
     need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
-    notes, scale = [], {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
+    return AGGREGATION_OF_TRL[kind]
+
+
+def advantage(t: dict) -> str:
+    """The estimator."""
+    scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
     need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
-    found = {"advantage": "grpo" if scale == "group" else "mean", "aggregation": AGGREGATION_OF_TRL[kind]}
-    found["loss"] = "cispo" if kind == "cispo" else "gspo" if level == "sequence" else "clip"
-    high = t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]
-    found |= {"clip_eps_low": t["epsilon"], "clip_eps_high": high, "dual_clip": t["delta"] or 0}
-    if kind == "cispo":  # TRL's epsilon_high is the cap of the weight itself
-        found |= {"clip_eps_low": 1, "clip_eps_high": high - 1}
-    one_update = t["num_iterations"] == 1 and batch_of_trl(t, 1)["minibatches"] == 1
-    corrected = t["use_bias_correction_kl"] and one_update
-    if t["beta"]:
-        found |= {"kl_coef": t["beta"], "kl_in": "loss", "kl_estimator": "k3_ratio" if corrected else "k3"}
-        if t["use_bias_correction_kl"] and not one_update:
-            found["kl_estimator"] = "k2"
-            notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
-    if scale == "group":
+    return "grpo" if scale == "group" else "mean"
+
+
+def kl_estimator(t: dict) -> str | None:
+    """The form of the KL in the loss."""
+    beta, corrected = t["beta"], t["use_bias_correction_kl"]
+    if not beta:
+        return None
+    return ("k3_ratio" if updates(t) == 1 else "k2") if corrected else "k3"
+
+
+def temperature(t: dict) -> float:
+    """Of the whole distribution."""
+    found = t["temperature"]
+    for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
+        need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
+    return found
+
+
+def mismatch(t: dict) -> str | None:
+    """The correction for the sampler: TRL's default with vLLM."""
+    corrected = t["vllm_importance_sampling_correction"]
+    return None if t.get("use_vllm") and corrected else "none"
+
+
+def weighted_rewards(t: dict) -> list[str]:
+    """The reward functions with their weights."""
+    names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
+    got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
+    need(not names or len(weights) == len(names), f"{got}; expected one for each")
+    return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
+
+
+def target_override(t: dict) -> list[str]:
+    """The override for adapters on other layers than all linear ones."""
+    targets = t["LoraConfig.target_modules"] if "LoraConfig.target_modules" in t else "all-linear"
+    fits = targets != "all-linear" and t.get("backend") != "megatron"  # which has names of its own
+    listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
+    return [f"{MODEL}.target_modules={listed}"] if fits else []
+
+
+# A setting of ours -> how it follows from TRL's; None leaves it out.
+SETTINGS = {
+    "model": lambda t: t["model"],
+    "data": lambda t: t["train_dataset"],
+    "eval_data": lambda t: t["eval_dataset"] if t.get("eval_dataset") else None,
+    "reward": weighted_rewards,
+    "group_size": lambda t: t["num_generations"],
+    "batch_size": rollout_size,
+    "minibatches": minibatches,
+    "ppo_epochs": lambda t: t["num_iterations"],
+    "max_new_tokens": lambda t: t["max_completion_length"],
+    "temperature": temperature,
+    "advantage": advantage,
+    "loss": loss,
+    "aggregation": aggregation,
+    "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
+    "clip_eps_high": upper_bound,
+    "dual_clip": lambda t: t["delta"] or 0,
+    "kl_coef": lambda t: t["beta"],
+    "kl_in": lambda t: "loss" if t["beta"] else None,
+    "kl_estimator": kl_estimator,
+    "entropy_coef": lambda t: t["entropy_coef"],
+    "mask_truncated": lambda t: t["mask_truncated_completions"],
+    "mismatch": mismatch,
+    "steps": steps,
+    "lr": lambda t: t["learning_rate"],
+    "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
+    "warmup_steps": warmup,
+    "weight_decay": lambda t: t["weight_decay"],
+    "adam_beta2": lambda t: t["adam_beta2"],
+    "adam_eps": lambda t: t["adam_epsilon"],
+    "max_grad_norm": lambda t: t["max_grad_norm"],
+    "seed": lambda t: t["seed"],
+    "save_every": saves,
+    "lora_rank": lambda t: t["LoraConfig.r"] if "LoraConfig.r" in t else None,
+    "lora_alpha": lambda t: t["LoraConfig.lora_alpha"] if "LoraConfig.r" in t else None,
+    "override": target_override,
+}
+
+
+def other_meanings(t: dict) -> list[str]:
+    """What is set in verl, and does not quite mean the same."""
+    notes, kind, times = [], str(t["lr_scheduler_type"]), updates(t)
+    if t["beta"] and t["use_bias_correction_kl"] and times > 1:
+        notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
+    if advantage(t) == "grpo":
         notes.append(
             "the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded by 1e-6, or equal ones would count"
         )
-    if kind == "bnpo":
+    if t["loss_type"] == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
-    return found | {"kl_coef": t["beta"], "missing_eos_penalty": 0}, notes
-
-
-def schedule_of_trl(t: dict, rows: int, prompts: int) -> tuple[dict, list[str]]:
-    """Optimizer, steps and learning rate, and what has no equal."""
-    kind, notes = str(t["lr_scheduler_type"]), []
-    shape = {"constant": "constant", "constant_with_warmup": "constant"}.get(kind, "cosine")
     if kind not in ("constant", "constant_with_warmup", "cosine"):
         notes.append(f"lr_scheduler_type {kind}: verl's FSDP has constant and cosine; cosine taken, also down to 0")
-    steps = t["max_steps"]
-    if steps <= 0:
-        need(rows, "got no max_steps, and no data to count epochs by; expected one of them; try --steps N")
-        steps = max(1, int(t["num_train_epochs"] * rows / prompts))
-        notes.append(f"num_train_epochs {t['num_train_epochs']:g}: {steps} steps of {prompts} prompts, for {rows} rows")
-    warmup = t["warmup_steps"]
-    found = {"steps": steps, "lr": t["learning_rate"], "lr_schedule": shape, "weight_decay": t["weight_decay"]}
-    found |= {"warmup_steps": round(warmup * steps) if 0 < warmup < 1 else int(warmup)}
-    saves = t["save_steps"] if t["save_steps"] >= 1 else t["save_steps"] * steps  # below 1 a share of the steps
-    found["save_every"] = min(steps, max(1, round(saves)))  # verl_train.py always saves the last step
-    found |= {"adam_beta2": t["adam_beta2"], "adam_eps": t["adam_epsilon"], "max_grad_norm": t["max_grad_norm"]}
-    return found, notes
+    if t["max_steps"] <= 0 and not t.get("steps"):
+        prompts = rollout_size(t) // t["num_generations"]
+        epochs = f"num_train_epochs {t['num_train_epochs']:g}"
+        notes.append(f"{epochs}: {steps(t)} steps of {prompts} prompts, for {t['rows']} rows")
+    elif times > 1:
+        notes.append(f"max_steps, save_steps and warmup_steps count optimizer steps, {times} of which are a step here")
+    if "LoraConfig.r" in t and "LoraConfig.target_modules" not in t:
+        notes.append("LoraConfig without target_modules: peft takes the architecture's, verl here all linear layers")
+    return notes
 
 
-def rewards_of_trl(source: TrlSource, t: dict, folder: Path) -> list[str]:
-    """Specs of the rewards, written to OUTPUT_DIR/trl_rewards.py without what else the file does."""
-    given = source.of_trainer(1, "reward_funcs")
+def rewards_of_trl(source: TrlSource) -> list[str]:
+    """The names of the reward functions."""
+    given = source.of_trainer("reward_funcs")
     need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
     node = source.resolved(given)
     functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
@@ -4871,103 +5356,150 @@ def rewards_of_trl(source: TrlSource, t: dict, folder: Path) -> list[str]:
     what = ", ".join(ast.unparse(item) for item in functions)
     expected = "expected functions of that file; try --reward FILE.py:function for each"
     need(len(names) == len(functions), f"got reward_funcs {what} in {source.file}; {expected}")
-    weights = t["reward_weights"] or [1.0] * len(names)
-    got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs in {source.file}"
-    need(len(weights) == len(names), f"{got}; expected one for each")
-    file = folder / "trl_rewards.py"
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(extract(source.text, names), encoding="utf-8")
-    return [f"{file}:{name}*{weight}" for name, weight in zip(names, weights, strict=True)]
+    return names
 
 
-def place_of_data(source: TrlSource) -> str:
-    """The file or hub id of the `load_dataset(…)` of train_dataset, or "" where it is none that can be read off."""
-    node = source.of_trainer(3, "train_dataset")
-    calls = [n for n in ast.walk(source.resolved(node)) if isinstance(n, ast.Call)] if node else []
-    loads = [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) == "load_dataset"]
-    if len(loads) != 1 or len(calls) > 1:  # with calls around it, such as .map(…), its rows are others
-        return ""
+def place_of_data(source: TrlSource, name: str) -> str:
+    """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
+    node = source.of_trainer(name)
+    node, split = (source.resolved(node) if node else None), None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
+        node, split = source.resolved(node.value), node.slice.value
+    if not isinstance(node, ast.Call) or name_of(node) != "load_dataset":
+        return ""  # with calls around it, such as .map(…), its rows are others
     try:
-        files = [source.value(keyword.value) for keyword in loads[0].keywords if keyword.arg == "data_files"]
-        first = source.value(loads[0].args[0]) if loads[0].args else ""
+        given = {keyword.arg: source.value(keyword.value) for keyword in node.keywords}
+        given |= {key: source.value(x) for key, x in zip(("path", "name"), node.args, strict=False)}
     except ValueError:
         return ""
-    data = files[0] if files else "" if first in ("json", "csv", "parquet", "text") else first
-    near = Path(source.file).parent / str(data)
-    return str(near) if isinstance(data, str) and near.is_file() else data if isinstance(data, str) else ""
+    split = given.pop("split", None) or split or "train"
+    path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
+    if given or not str(split).isidentifier() or not isinstance(path, str) or len(node.args) > 2:
+        return ""
+    if path in ("json", "csv", "parquet"):
+        near = Path(source.file).parent / str(files)
+        plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
+        return (str(near) if near.is_file() else files) if plain else ""
+    near = Path(source.file).parent / path
+    if files or near.is_dir():
+        return ""
+    return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
 
 
-def model_of_trl(source: TrlSource, given: str) -> tuple[dict, list[str]]:
-    """Model and adapters, and what has no equal; a model that is no literal has to be given by the flag."""
-    model, found = source.of_trainer(0, "model"), {"model": given}
+def need_data(source: TrlSource, data: str) -> None:
+    """Raise UserError with the place of a data set that cannot be read off."""
+    node = source.of_trainer("train_dataset")
+    shown = source.resolved(node) if node else None
+    where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
+    got = f"got {source.file}{where}, without a data set that can be read off"
+    expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
+    way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
+    need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
+
+
+def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str]]:
+    """(settings of a TRL run as given or by default, the names that are given). `given`: flags that win."""
+    need("GRPOConfig" in source.calls, f"got --from_trl {source.file}, which has no GRPOConfig(…); expected one")
+    trial = trial_of(source.file, given.output_dir or Config.output_dir) if given.run_script else {}
+    config, unknown = (trial["config"], []) if trial else source.literals("GRPOConfig")
+    try_run = "expected literals; try --run_script, or a copy with its values"
+    need(not unknown, f"got {', '.join(unknown)} of {source.file}; {try_run}")
+    lora, unknown = (trial["lora"], []) if trial else source.literals("LoraConfig")
+    got = f"got LoraConfig({', '.join(unknown)}) in {source.file}"
+    need(not unknown, f"{got}; {try_run}")
+    values, names = {**TRL_DEFAULTS, **config}, {*config}
+    if "LoraConfig" in source.calls and lora is not None:
+        values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
+        names |= {f"LoraConfig.{name}" for name in lora}
+    others = {f"GRPOTrainer.{k}": ast.unparse(x)[:60] for k, x in source.keywords("GRPOTrainer").items()}
+    values |= {name: text for name, text in others.items() if name.partition(".")[2] not in (*ARGUMENTS, "peft_config")}
+    names |= {*others} & {*values}
+    model = source.of_trainer("model")
     try:
-        found["model"] = given or (source.value(model) if model else None)
+        values["model"] = trial.get("model") if trial else source.value(model) if model else None
     except ValueError:
-        found["model"] = None
-    try:
-        lora = {name: source.value(node) for name, node in source.keywords("LoraConfig").items()}
-    except ValueError:
-        lora = None
-    named = isinstance(found["model"], str)
+        values["model"] = None
+    named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {source.file} that is no text; expected one that can be read off; try --model M")
-    need(
-        lora is not None, f"got a LoraConfig in {source.file} that is no literal; expected one; try a copy with values"
-    )
-    if "LoraConfig" in source.calls:
-        found |= {"lora_rank": lora.get("r", 8), "lora_alpha": lora.get("lora_alpha", 8)}  # peft's defaults
-    dropped = lora.keys() - {"r", "lora_alpha", "task_type"}
-    return found, [f"LoraConfig({name}={lora[name]!r}): has no equal here" for name in sorted(dropped)]
+    values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
+    for name in ("train_dataset", "eval_dataset"):
+        values[name] = trial.get(name) or place_of_data(source, name)
+    names |= {name for name in ARGUMENTS if name != "args" and source.of_trainer(name)}
+    names |= {"processes"} if given.trl_processes else set()
+    values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
+    need_data(source, given.data or values["train_dataset"])
+    if values["max_steps"] <= 0 and not given.steps:
+        values["rows"] = len(read_rows(given.data or values["train_dataset"]))
+    return Readings(values), names
 
 
-def run_of_trl(file: str, given, processes: int) -> tuple[dict, list[str]]:
-    """(settings of ours for a file's run, what has no equal). `given`: flags that win, parsed."""
+def run_of_trl(file: str, given, processes: int) -> TrlRun:
+    """A file's run as settings of ours. `given`: flags that win, parsed."""
     source = TrlSource(file)
-    t, unknown = source.config()
-    dropped = [name for name in t if name not in OF_THE_MACHINE and name not in TRL_DEFAULTS]
-    need(not unknown, f"got {', '.join(unknown)} in {file}; expected literals; try a copy with its values")
-    found, notes = algorithm_of_trl(t)
-    found |= batch_of_trl(t, processes)
-    found |= {"algorithm": "grpo", "max_new_tokens": t["max_completion_length"], "temperature": t["temperature"]}
-    found |= {"seed": t["seed"], "mask_truncated": t["mask_truncated_completions"], "ppo_epochs": t["num_iterations"]}
-    if not (t.get("use_vllm") and t["vllm_importance_sampling_correction"]):
-        found["mismatch"] = "none"
-    model, unmatched = model_of_trl(source, given.model)
-    found |= model
-    found["data"] = given.data or place_of_data(source)
-    need(found["data"], f"got {file} without a data set that can be read off; expected one; try --data FILE")
-    rows = Path(found["data"]).read_bytes().count(b"\n") if Path(found["data"]).is_file() else 0
-    t["max_steps"] = given.steps or t["max_steps"]
-    more, told = schedule_of_trl(t, rows, found["batch_size"] // found["group_size"])
-    for name, none in (("top_k", (None, 0, -1)), ("top_p", (None, 1.0))):
-        need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    if not given.reward:  # flags of a list add to one another
-        found["reward"] = rewards_of_trl(source, t, Path(given.output_dir or Config.output_dir))
-    return found | more, [*notes, *told, *unmatched, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]
+    t, names = settings_of_trl(source, given, processes)
+    found, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
+    for setting, value_of in SETTINGS.items():
+        t.taken = taken[setting] = []
+        value = value_of(t)
+        found |= {} if value is None else {setting: value}
+    t.taken = []
+    if found["reward"]:
+        file = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
+        found["reward"] = [f"{file}:{spec}" for spec in found["reward"]]
+    found |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
+    usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
+    read = {name for reads in taken.values() for name in reads}
+    rest = [n for n in t if n in names and n not in read | OF_THE_MACHINE | BESIDE]
+    if given.backend == "megatron" and "LoraConfig.target_modules" in names:
+        rest.append("LoraConfig.target_modules")
+    lost = [shown_setting(n, t.get(n)) for n in rest if n not in usual or usual[n] != t.get(n)]
+    if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
+        lost.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
+    return TrlRun(found, taken, {**t}, names, [*other_meanings({**t}), *lost])
 
 
-def trl_flags(argv: list[str]) -> list[str]:
-    """The flags that --from_trl stands for; others win over them."""
+def shown_setting(name: str, value) -> str:
+    """A setting that has no equal, in words."""
+    of, dot, key = name.partition(".")
+    return f"{of}({key}={value!r}): has no equal here" if dot else f"{name} {value!r}: has no equal here"
+
+
+def trl_run(argv: list[str]) -> TrlRun | None:
+    """What --from_trl stands for; other flags win over it."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "config", "model", "data", "output_dir", "export"):
+    for name in ("from_trl", "config", "model", "data", "eval_data", "output_dir", "export", "hardware", "backend"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
-    for name in ("nodes", "gpus_per_node", "steps"):
-        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=0 if name == "steps" else 1)
+    for name, usual in {"nodes": 1, "gpus_per_node": 1, "steps": 0, "trl_processes": 0}.items():
+        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=usual)
     first.add_argument("--reward", action="append", default=[])
+    first.add_argument("--run_script", "--run-script", nargs="?", const=True, type=parse_bool, default=False)
     known, _ = first.parse_known_args(argv)
     names = [f.name for f in dataclasses.fields(Config)]
     in_file = known.config and any(flag.startswith("--from_trl=") for flag in yaml_flags(known.config, names))
     got = "got from_trl in the file of --config" if in_file else "got --from_trl with --config"
     both = in_file or (known.from_trl and known.config)
     need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
+    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(known, name))
+    need(known.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
     if not known.from_trl:
-        return []
+        return None
     if known.export:
         known.output_dir = f"{known.export}/run"
-    found, notes = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)
-    for note in notes:
+    processes = known.trl_processes or known.nodes * known.gpus_per_node
+    run = run_of_trl(known.from_trl, known, processes)
+    run.notes.insert(0, batch_note(run, "" if known.trl_processes else known.hardware or "--nodes, --gpus_per_node"))
+    for note in run.notes:
         say(f"note: {note}")
-    text = {name: [value] if not isinstance(value, list) else value for name, value in found.items()}
-    return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, values in text.items() for v in values]
+    return run
+
+
+def batch_note(run: TrlRun, guessed_from: str) -> str:
+    """How the completions of a step follow from TRL's sizes, and where the number of its processes comes from."""
+    sizes = " x ".join(f"{name} {run.values[name]}" for name in run.taken["batch_size"] if run.values[name])
+    guess = f", as many as GPUs here ({guessed_from}); --trl_processes N if it had others" if guessed_from else ""
+    return f"batch_size {run.settings['batch_size']} = {sizes} of the TRL run{guess}"
 
 
 # ---------------------------------------------------------------------------- hydra (src/programs/verl_train/hydra.py)
@@ -6945,36 +7477,6 @@ FEW = """- The data has fewer rows than a step has prompts, where TRL takes no s
   lists the file {times} times, enough to try it, too little to train on.
 """
 
-# settings of GRPOConfig and GRPOTrainer: the settings here whose overrides mean the same
-SAME_AS_TRL = {
-    "model": ("model",),
-    "train_dataset": ("data",),
-    "reward_funcs, reward_weights": ("reward",),
-    "num_generations": ("group_size",),
-    "per_device_train_batch_size, gradient_accumulation_steps, steps_per_generation": ("batch_size",),
-    "num_iterations": ("ppo_epochs",),
-    "max_completion_length": ("max_new_tokens",),
-    "temperature, top_p, top_k": ("temperature",),
-    "scale_rewards": ("advantage",),
-    "importance_sampling_level": ("loss",),
-    "loss_type": ("aggregation", "norm_length"),
-    "epsilon": ("clip_eps_low",),
-    "epsilon_high": ("clip_eps_high",),
-    "delta": ("dual_clip",),
-    "beta, use_bias_correction_kl": ("kl_coef", "kl_estimator"),
-    "vllm_importance_sampling_correction": ("mismatch", "mismatch_high"),
-    "max_steps, num_train_epochs": ("steps",),
-    "learning_rate": ("lr",),
-    "lr_scheduler_type": ("lr_schedule",),
-    "warmup_steps": ("warmup_steps",),
-    "weight_decay": ("weight_decay",),
-    "adam_beta2": ("adam_beta2",),
-    "adam_epsilon": ("adam_eps",),
-    "max_grad_norm": ("max_grad_norm",),
-    "seed": ("seed",),
-    "save_steps": ("save_every",),
-}
-
 
 # -------------------------------------------------------------- export trial (src/programs/verl_train/export_trial.py)
 
@@ -7175,29 +7677,68 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
             value = "" if source in UNSAID else f": {getattr(config, source)}"
             comment = f"  # {source}{value}".replace("\n", " ").rstrip(": ")
         if override.key == "ray_kwargs.ray_init.num_cpus":
-            cpus, word = override.value, f'"{override.key}=$cpus"'
+            cpus, word = override.value, f'"{run_word(override)}"'
         lines.append(f"  {word}{comment}")
     what = Path(config.from_trl).name if config.from_trl else config.algorithm
     return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
-def port_text(config: Config, overrides: list[Override], places: dict[str, str], checked: list[str]) -> str:
-    """port.md: each setting of the TRL run, given or by default, and verl's; what was checked; what has no equal."""
-    source = TrlSource(config.from_trl)
-    t, notes = source.config()[0], run_of_trl(config.from_trl, config, config.nodes * config.gpus_per_node)[1]
-    given, rows = {*source.keywords("GRPOConfig")}, []
-    for names, ours in SAME_AS_TRL.items():
-        words = [with_places(o.text(), places) for o in overrides if o.source in ours]
-        known = [name for name in names.split(", ") if name in t]
-        values = ", ".join(f"{t[name]!r}{'' if name in given else ' (default)'}" for name in known)
+def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
+    """The names of TRL's that the overrides of a setting follow from."""
+    keys = {override.key.lstrip("+") for override in group}
+    if source == "override":
+        written = {f"{override.key}={override.value}" for override in group}
+        return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
+    # those of a setting that has no override of its own, as minibatches, stand with the key that they decide
+    beside = [name for name in run.taken if keys & {*TABLE.get(name, ())} and name in ("minibatches", "kl_in")]
+    return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
+
+
+def port_value(run: TrlRun, name: str) -> str:
+    """A value of TRL's as a cell, without this machine's folders."""
+    value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
+    if name.endswith("_dataset"):
+        value = Path(value).name if Path(value).is_file() else value
+    return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
+
+
+def run_word(override: Override) -> str:
+    """An override as run.sh has it."""
+    return f"{override.key}=$cpus" if override.key == "ray_kwargs.ray_init.num_cpus" else override.text()
+
+
+def port_rows(run: TrlRun, overrides: list[Override], places: dict[str, str]) -> tuple[list[str], list[str]]:
+    """(rows of the table, each override once; names of TRL's that are in none of them)."""
+    rows, rest, shown = [], [], set()
+    sources = [*run.taken, *(override.source for override in overrides)]
+    for source in dict.fromkeys(sources):
+        group = [override for override in overrides if override.source == source]
+        names = trl_names(run, source, group)
+        words = "<br>".join(f"`{with_places(run_word(override), places)}`" for override in group)
+        given = ", ".join(port_value(run, name) for name in names)
+        row = f"| {', '.join(names) or '—'} | {given or f'`{source}` here'} | {words} |"
         if words:
-            rows.append(f"| {names} | {values or 'as in the file'} | {'<br>'.join(f'`{word}`' for word in words)} |")
+            (rows if names else rest).append(row)
+            shown |= {*names}
+    return rows + rest, [name for name in run.values if name in run.given and name not in shown]
+
+
+def port_text(
+    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
+) -> str:
+    """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
+    rows, unshown = port_rows(run, overrides, places)
+    notes = "\n".join(f"- {note}." for note in run.notes)
+    lost = [
+        name for name in unshown if any(note.startswith(shown_setting(name, run.values[name])) for note in run.notes)
+    ]
+    same = ", ".join(f"`{name}`" for name in unshown if name not in lost)
     return PORT.format(
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),
         checked="".join(f"- {what}.\n" for what in checked),
-        notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
+        notes=notes + f"\n- Of the machine or the log, or nothing with these values: {same}." * bool(same),
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
         few=FEW.format(times=times) if (times := max(o.text().count("train.parquet") for o in overrides)) > 1 else "",
@@ -7250,8 +7791,8 @@ def checked_export(config: Config, overrides: list[Override], reward: str, colum
     return [*right, *[f"The reward was tried: {found}"] * bool(found)]
 
 
-def export_job(config: Config) -> int:
-    """--export: write run.sh, verl_reward.py, the data, and port.md with --from_trl."""
+def export_job(config: Config, run: TrlRun | None = None) -> int:
+    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run."""
     check_exportable(config)
     folder = Path(config.export).resolve()
     names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md"]
@@ -7260,7 +7801,7 @@ def export_job(config: Config) -> int:
     config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
     with tempfile.TemporaryDirectory() as job_folder:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
-        names = names[: 4 if job.held_out else 3] + names[4:] * bool(config.from_trl)
+        names = names[: 4 if job.held_out else 3] + names[4:] * bool(run)
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
     overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
@@ -7271,9 +7812,10 @@ def export_job(config: Config) -> int:
     for name, rows in splits.items():
         write_parquet_file(rows, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
-    if config.from_trl:
-        (folder / "port.md").write_text(port_text(config, overrides, places, checked), encoding="utf-8")
-        (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
+    if run:
+        (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
+        for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
+            file.unlink()
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
     for name in names:
@@ -8349,15 +8891,20 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        machines = hardware_flags(argv)
-        config = parse_config(machines + trl_flags(machines + argv) + argv)
+        if argv[:1] == [RECORD]:
+            return record(*argv[1:])
+        words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
+        machines = hardware_flags(words)
+        run = trl_run(machines + words)
+        config = parse_config(machines + (run.flags if run else []) + words)
+        check_units(dataclasses.asdict(config), argv)
         if config.overrides:
             return check_written(config)
         say_notes(config)
         if config.check:
             return run_check(config)
         if config.export:
-            return export_job(config)
+            return export_job(config, run)
         if config.submit:
             return submit_job(config)
         return run_local(config) if config.run else print_files(config)

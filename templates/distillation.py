@@ -279,4 +279,8 @@ def train(config):
 
 
 if __name__ == "__main__":
-    train(HfArgumentParser(Config, usage=__doc__).parse_args_into_dataclasses()[0])
+    config, unknown = HfArgumentParser(Config, usage=__doc__).parse_args_into_dataclasses(return_remaining_strings=True)
+    if unknown:
+        trl = "learning_rate is --lr, max_completion_length --max_new_tokens, output_dir --out, train_dataset --data"
+        sys.exit(f"error: got {unknown[0]}; expected a setting of --help; TRL's {trl}")
+    train(config)

@@ -336,4 +336,9 @@ def train(config):
 
 
 if __name__ == "__main__":
-    train(HfArgumentParser(Config, usage=__doc__).parse_args_into_dataclasses()[0])
+    config, unknown = HfArgumentParser(Config, usage=__doc__).parse_args_into_dataclasses(return_remaining_strings=True)
+    if unknown:
+        trl = "learning_rate is --lr, max_completion_length --max_new_tokens, output_dir --out, "
+        trl += "num_generations --group_size, batch_size prompts x group_size"
+        sys.exit(f"error: got {unknown[0]}; expected a setting of --help; TRL's {trl}")
+    train(config)

@@ -1627,7 +1627,7 @@ def test_presets_by_hand():
     """What tells one from another; the rest is GRPO's without KL."""
     for name, expected in {
         "ppo": {"advantage": "gae", "group_size": 1, "ppo_epochs": 2, "dual_clip": 3.0, "missing_eos_penalty": 0.0},
-        "grpo": {"advantage": "grpo", "aggregation": "seq_mean_token_mean", "kl_coef": 0.04, "kl_estimator": "k3"},
+        "grpo": {"advantage": "grpo", "aggregation": "seq_mean_token_mean", "kl_coef": 0.0, "kl_estimator": "k3"},
         "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm", "kl_coef": 0.0},
         "dapo": {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2},
         "rloo": {"advantage": "rloo", "kl_in": "reward", "kl_estimator": "k1", "aggregation": "seq_mean_token_sum"},
@@ -1692,7 +1692,7 @@ def test_an_unknown_name_is_refused(capsys):
         ({"algorithm": "remax", "dynamic_sampling": True}, "--dynamic_sampling with remax"),
         ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target; expected a coefficient"),
-        ({"kl_target": 6.0}, "KL in the loss; expected it in the reward"),
+        ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
         (
             {"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1"},

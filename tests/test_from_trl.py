@@ -30,15 +30,17 @@ def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl
     text = text or SHORT.format(settings=settings, data=data, model=model)
     (tmp_path / "run.py").write_text(text)
     argv = [f"--from_trl={tmp_path}/run.py", f"--output_dir={tmp_path}/out", *flags]
-    return verl.parse_config([*verl.trl_flags(argv), *argv])
+    return verl.parse_config([*verl.trl_run(argv).flags, *argv])
 
 
 def test_defaults_are_those_of_trl():
+    from peft import LoraConfig
     from trl import GRPOConfig
 
     fields = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
     assert {name: fields[name] for name in verl.TRL_DEFAULTS} == verl.TRL_DEFAULTS
     assert set(fields) >= verl.OF_THE_MACHINE
+    assert {name: getattr(LoraConfig(), name) for name in verl.PEFT_DEFAULTS} == verl.PEFT_DEFAULTS
 
 
 def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
@@ -83,6 +85,9 @@ def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
         ("max_steps=5, beta=0.1, num_iterations=2", {"kl_estimator": "k2", "ppo_epochs": 2}),
         ("max_steps=5, beta=0.1, use_bias_correction_kl=False", {"kl_estimator": "k3"}),
         ("max_steps=5, beta=0.1, steps_per_generation=4", {"kl_estimator": "k2", "minibatches": 4, "batch_size": 32}),
+        ("max_steps=40, steps_per_generation=4, save_steps=8, warmup_steps=5", {"steps": 10, "save_every": 2}),
+        ("max_steps=40, num_iterations=2, warmup_steps=4", {"steps": 20, "warmup_steps": 2}),  # optimizer steps there
+        ("max_steps=5, entropy_coef=0.01", {"entropy_coef": 0.01}),
         ("max_steps=5, delta=4.0, mask_truncated_completions=True", {"dual_clip": 4.0, "mask_truncated": True}),
         ("max_steps=50, warmup_steps=0.1", {"warmup_steps": 5}),
         ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
@@ -121,9 +126,12 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
         ({"settings": "max_steps=5, top_k=1"}, "got top_k 1; expected none"),
         ({"model": "model=load(), "}, "that is no text; expected one that can be read off; try --model M"),
-        ({"data": '"json", data_files="rows.jsonl").map(f'}, "without a data set that can be read off"),
+        ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
+        ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "try --run_script, which runs the file"),
+        ({"data": '"json", data_files="rows.jsonl", field="x"'}, "DATASET.to_json('rows.jsonl')`, then --data rows"),
+        ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
-        ({"data": "name"}, "without a data set that can be read off; expected one; try --data FILE"),
+        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off; expected"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "x = (\n"}, "which cannot be read"),
         (
@@ -151,6 +159,114 @@ def test_a_file_of_settings_is_not_mixed_with_it(tmp_path, capsys):
     (tmp_path / "b.yaml").write_text(f"from_trl: {tmp_path}/run.py\n")
     for flags in ([f"--from_trl={tmp_path}/run.py", f"--config={tmp_path}/a.yaml"], [f"--config={tmp_path}/b.yaml"]):
         assert verl.main([*flags, "--print"]) == 2 and "expected one of the two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "data", "expected"),
+    [
+        ("", "'openai/gsm8k', 'main', split='test'", "openai/gsm8k:main@test"),
+        ("", "'openai/gsm8k', name='main', split='train'", "openai/gsm8k:main"),
+        ("rows = load_dataset('me/sums')\n", "rows", ""),  # a name for what is no name of a data set
+        ("", "'me/sums', revision='v1'", ""),
+        ("", "'me/sums', split='train+test'", ""),
+    ],
+)
+def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
+    (tmp_path / "run.py").write_text(before + SHORT.format(settings="max_steps=5", data=data, model="'m', "))
+    assert verl.place_of_data(verl.TrlSource(str(tmp_path / "run.py")), "train_dataset") == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ("rows = load_dataset('a/b')\nrows = rows.map(f)\n", "without a data set that can be read off"),
+        ("config = GRPOConfig(max_steps=5)\nconfig.beta = 0.1\nrows = load_dataset('a/b')\n", "config, which changes"),
+        ("A = {'beta': 0.1}\nA['beta'] = 0.5\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
+        ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
+        ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
+    ],
+)  # fmt: skip
+def test_what_changes_in_the_file_is_not_taken_as_it_was_first(extra, told, tmp_path):
+    text = extra if "GRPOConfig" in extra else extra + "config = GRPOConfig(max_steps=5)\n"
+    text += "def r(completions): ...\nGRPOTrainer('m', reward_funcs=r, args=config, train_dataset=rows)\n"
+    with pytest.raises(verl.UserError) as caught:
+        read(tmp_path, text=text)
+    assert told in str(caught.value) and "expected" in str(caught.value)
+
+
+def test_processes_are_said_and_can_be_given(tmp_path, capsys):
+    settings = "max_steps=5, per_device_train_batch_size=16, gradient_accumulation_steps=2"
+    assert read(tmp_path, settings, flags=["--gpus_per_node=4"]).batch_size == 128
+    said = capsys.readouterr().err
+    assert "batch_size 128 = per_device_train_batch_size 16 x gradient_accumulation_steps 2 x processes 4" in said
+    assert "--trl_processes N if it had others" in said
+    assert read(tmp_path, settings, flags=["--gpus_per_node=4", "--trl_processes=1"]).batch_size == 32
+    assert "x processes 1 of the TRL run\n" in capsys.readouterr().err
+    assert verl.main(["--trl_processes=2", "--print"]) == 2
+
+
+MADE = """
+import argparse
+import json
+from pathlib import Path
+
+from datasets import Dataset
+from peft import LoraConfig
+from trl import GRPOConfig, GRPOTrainer
+
+
+def good(completions, answer, **kwargs):
+    return [float(a in c) for c, a in zip(completions, answer, strict=True)]
+
+
+def with_tests(row):
+    return {"prompt": row["q"] + "=", "answer": str(eval(row["q"]))}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=3e-6)
+    rows = [json.loads(line) for line in Path("questions.jsonl").read_text().splitlines()]
+    data = Dataset.from_list(rows).map(with_tests, remove_columns=["q"]).train_test_split(4, shuffle=False)
+    config = GRPOConfig(output_dir="out", learning_rate=parser.parse_args().lr, max_steps=20, bf16=True)
+    config.beta = 0.1
+    lora = LoraConfig(r=4, target_modules=["q_proj"])
+    trainer = GRPOTrainer("m", good, config, data["train"], eval_dataset=data["test"], peft_config=lora)
+    trainer.train()
+    Path("trained").touch()
+"""
+
+
+def test_a_script_is_run_for_the_data_that_it_makes(tmp_path, capsys):
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps({"q": f"{i}+1"}) + "\n" for i in range(20)))
+    config = read(tmp_path, text=MADE, flags=["--run_script"])
+    assert "note: running run.py in " in capsys.readouterr().err
+    rows = [[json.loads(line) for line in open(file, encoding="utf-8")] for file in (config.data, config.eval_data)]
+    assert [len(part) for part in rows] == [16, 4] and rows[0][2] == {"prompt": "2+1=", "answer": "3"}
+    found = (config.lr, config.kl_coef, config.model, config.lora_rank, config.override, config.steps)
+    assert found == (3e-6, 0.1, "m", 4, [f"{verl.MODEL}.target_modules=[q_proj]"], 20)
+    assert not (tmp_path / "trained").exists() and not (tmp_path / "out" / "trl_trial.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "raise ValueError('no such file')",
+            "which failed: ValueError: no such file; expected it to reach GRPOTrainer",
+        ),
+        ("raise SystemExit(0)", "it ended without a trainer"),
+        ("import time; time.sleep(600)", "which takes more than 2 s"),
+        ("rows = [{'prompt': b'1'}]", "row 1: got a bytes in the column 'prompt'; expected JSON"),
+    ],
+)
+def test_a_script_that_does_not_reach_its_trainer_is_told(line, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(verl, "TRIAL_SECONDS", 2 if "sleep" in line else 600)
+    text = "from trl import GRPOConfig, GRPOTrainer\ndef r(completions): ...\n" + line
+    text += "\nGRPOTrainer('m', reward_funcs=r, args=GRPOConfig(max_steps=5), train_dataset=rows)\n"
+    with pytest.raises(verl.UserError) as caught:
+        read(tmp_path, text=text, flags=["--run_script"])
+    assert told in str(caught.value)
 
 
 def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):

@@ -84,7 +84,7 @@ NO_REFERENCE = {"reference_is_initial"}
         ("--lora_rank 4", NO_GROUPS),
         ("--precision bf16 --gradient_checkpointing", NO_GROUPS),
         ("--algorithm grpo --kl_coef 0", NO_REFERENCE | NO_CRITIC),
-        ("--algorithm grpo --kl_estimator k2", NO_CRITIC),
+        ("--algorithm grpo --kl_coef 0.04 --kl_estimator k2", NO_CRITIC),
         ("--algorithm dr_grpo --loss gspo --lora_rank 4", NO_REFERENCE | NO_CRITIC),
         ("--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", NO_CRITIC | NO_GROUPS),  # KL in the reward
         ("--algorithm remax --loss reinforce", NO_CRITIC | NO_GROUPS),

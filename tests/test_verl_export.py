@@ -1,5 +1,6 @@
 """A job as files that stand alone, by --export: what is in them, that they mean the same, and what is refused."""
 
+import ast
 import importlib.util
 import json
 import os
@@ -115,6 +116,43 @@ def test_the_table_has_given_and_default_settings_beside_verls(port):
     assert cells["delta"][0] == "None (default)" and "k3+" in cells["beta, use_bias_correction_kl"][1]
     assert cells["train_dataset"][1] == "`data.train_files=$HERE/train.parquet` |"
     assert any(line.startswith("- lr_scheduler_type linear") for line in lines)
+
+
+LORA = "peft_config=LoraConfig(r=8, lora_alpha=32, {more}),\n        train_dataset"
+SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
+    "lora": [("train_dataset", LORA.format(more="target_modules='all-linear', lora_dropout=0.1")), ["lora_dropout"]],
+    "some layers": [("train_dataset", LORA.format(more="target_modules=['q_proj', 'v_proj'], bias='none'")), []],
+    "no KL": [("beta=0.02", "beta=0.0, use_bias_correction_kl=False, min_p=0.2"), ["min_p"]],
+    "vLLM": [('loss_type="dapo"', "loss_type='dr_grpo', use_vllm=True, scale_rewards=False, delta=3.0"), []],
+    "tools": [("train_dataset", "tools=[brief], callbacks=[],\n        train_dataset"), ["tools", "callbacks"]],
+    "several updates": [("epsilon=0.2", "epsilon=0.2, num_iterations=2, steps_per_generation=4, bf16=True"), []],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, tmp_path):
+    (old, new), lost = SCRIPTS[name]
+    text = RUN.replace(old, new, 1)
+    (tmp_path / "trl_run.py").write_text("from peft import LoraConfig\n" + text)
+    (tmp_path / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    folder = tmp_path / "port"
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={folder}"]) == 0
+    told = (folder / "port.md").read_text()
+    table, notes = [line for line in told.splitlines() if line.startswith("| ")][1:], told.partition("\n## ")[2]
+    written = [word for line in table for word in re.findall(r"`([^`]*)`", line.split(" | ")[2])]
+    words = [
+        w.replace(str(folder), "$HERE") for w in words_of(folder)[3:] if "attn_impl" not in w and "padding" not in w
+    ]
+    words = [f"{w.partition('=')[0]}=$cpus" if "num_cpus" in w else w for w in words]
+    assert sorted(written) == sorted(words)
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if getattr(call.func, "id", "") in ("GRPOConfig", "GRPOTrainer", "LoraConfig")]
+    given = {keyword.arg for call in calls for keyword in call.keywords} - {"args", "peft_config"}
+    of_rows = {cell.rpartition(".")[2] for line in table for cell in line.split(" | ")[0].strip("| ").split(", ")}
+    none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equal here", notes, re.MULTILINE)
+    beside = re.findall(r"`(?:\w+\.)?(\w+)`", notes.partition("nothing with these values: ")[2].partition("\n")[0])
+    assert sorted(none) == sorted(lost) and not {*none, *beside} & of_rows
+    assert given <= of_rows | {*none, *beside}
 
 
 def test_what_was_checked_stands_in_port_md(port):

@@ -150,8 +150,12 @@ EXPECTED = [
     ("--print", {"@actor.fsdp_config.mixed_precision.param_dtype": "bf16", "@rollout.dtype": "bfloat16"}),
     ("--precision fp16", {"critic.fsdp.mixed_precision.param_dtype": "fp16", "@rollout.dtype": "float16"}),
     ("--precision fp16 --backend megatron", {"@actor.megatron.dtype": "float16", "@ref.megatron.dtype": "float16"}),
-    ("--algorithm grpo", {"@actor.use_kl_loss": True, "@actor.kl_loss_type": "k3", "@actor.kl_loss_coef": 0.04}),
-    ("--algorithm grpo --kl_estimator k3_ratio", {"@actor.kl_loss_type": "k3+"}),  # one update: the same gradient
+    ("--algorithm grpo", {"@actor.use_kl_loss": False}),
+    ("--algorithm grpo --kl_coef 0.04", {"@actor.kl_loss_type": "k3", "@actor.kl_loss_coef": 0.04}),
+    (
+        "--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio",
+        {"@actor.kl_loss_type": "k3+"},
+    ),  # one update: the same gradient
     ("--algorithm grpo", {"algorithm.use_kl_in_reward": False, "@actor.clip_ratio_c": 1e9, "critic.enable": False}),
     ("--algorithm dr_grpo", {"algorithm.norm_adv_by_std_in_grpo": False, "algorithm.adv_estimator": "grpo"}),
     ("--algorithm dr_grpo --max_new_tokens 99", {"@actor.loss_scale_factor": 99}),
@@ -269,7 +273,7 @@ REFUSED = [
     ("--dry_run", "dry_run True"),
     ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
     ("--lora_rank 8 --lora_alpha 0.5", "lora_alpha 0.5"),
-    ("--algorithm grpo --kl_estimator k3_ratio --ppo_epochs 2", "k3_ratio"),
+    ("--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio --ppo_epochs 2", "k3_ratio"),
     ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     "messages",
     "bundle",
+    "dialect",
     "settings",
     "presets",
     "processes",

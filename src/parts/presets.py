@@ -34,7 +34,7 @@ PRESETS = {
         **REWARD_KL,
         "dual_clip": 3.0,
     },
-    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
+    "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
     "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
     "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
     "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},

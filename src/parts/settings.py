@@ -4,9 +4,11 @@ import argparse
 import dataclasses
 import json
 import math
+import sys
 from dataclasses import field
 from pathlib import Path
 
+from parts.dialect import check_units, flag_name, flag_values, in_own_words, own_name, relation
 from parts.messages import UserError, need, suggest
 
 
@@ -73,7 +75,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
 
 
 def yaml_flags(path: str, names: list[str]) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+
+    The keys stay as they are: one that is known by another name too.
+    """
     import yaml
 
     try:
@@ -82,8 +87,11 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
     flags = []
+    said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        known = own_name(str(key), names)
+        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
             item = json.dumps(item) if isinstance(item, dict) else item
@@ -91,24 +99,39 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """Parse a command line; an unknown flag ends the program with the nearest known one."""
-    known, unknown = parser.parse_known_args(argv)
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of a parser's flags, with `_`."""
+    return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+    try:
+        known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
+    except UserError as error:
+        parser.error(str(error))
     if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        name = unknown[0].split("=")[0]
+        follows = relation(flag_name(name), names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
 
 def parse_settings(argv: list[str], config_class, description: str):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
-    flags = vars(parse_flags(parser, argv))
-    path = flags.pop("config", None)
-    if path is not None:
-        names = [f.name for f in dataclasses.fields(config_class)]
-        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
-    return config_class(**flags)
+    parser, words = build_parser(config_class, description), []
+    names = [f.name for f in dataclasses.fields(config_class)]
+    path = flag_values(argv).get("config")
+    if path:
+        words = yaml_flags(path, names)
+    in_file = vars(parser.parse_args(in_own_words(words, names)))
+    flags = vars(parse_flags(parser, argv, in_file))
+    flags.pop("config", None)
+    config = config_class(**{**in_file, **flags})
+    check_units(dataclasses.asdict(config), [*words, *argv])
+    return config
 
 
 def check_numbers(config) -> None:

@@ -37,6 +37,7 @@ from pathlib import Path
 
 from parts.bundle import BUNDLE
 from parts.messages import UserError, need, say, suggest, tell
+from parts.settings import parse_flags
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 
@@ -279,7 +280,7 @@ def notebook_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    args = notebook_parser().parse_args(argv)
+    args = parse_flags(notebook_parser(), argv)
     try:
         notebook = new_notebook(args)
         Path(args.output).write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

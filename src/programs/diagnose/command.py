@@ -1,7 +1,6 @@
 """The command line."""
 
 import argparse
-import difflib
 import json
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from parts.findings import diagnose
 from parts.log_reading import load_run, need_log
 from parts.logged_run import UnreadableError
 from parts.messages import tell
+from parts.settings import parse_flags
 from parts.verdict import judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
 
@@ -33,14 +33,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    parser = command_line()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        near = difflib.get_close_matches(unknown[0].split("=")[0], flags, n=1)
-        parser.error(
-            f"got unknown argument {unknown[0]!r}; expected a flag of --help{'; try ' + near[0] if near else ''}"
-        )
+    args = parse_flags(command_line(), argv)
     runs, reports, failed = [], [], []
     for source in args.runs:
         try:

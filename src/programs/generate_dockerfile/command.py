@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parts.bundle import BUNDLE
 from parts.messages import UserError, need, tell
+from parts.settings import parse_flags
 from programs.generate_dockerfile.dockerfile import dockerfile
 from programs.generate_dockerfile.flags import Config
 from programs.generate_dockerfile.outputs import commands, outputs, write
@@ -40,7 +41,7 @@ def read_flags(argv: "list[str] | None") -> Config:
             parser.add_argument(*flags, dest=name, default=entry.default, help=help, **more)
     off = {"dest": "flash_attn", "action": "store_false", "default": None, "help": "without flash-attn"}
     parser.add_argument("--no_flash_attn", "--no-flash-attn", **off)
-    return Config(**vars(parser.parse_args(argv)))
+    return Config(**vars(parse_flags(parser, argv)))
 
 
 def table() -> dict[str, list[dict]]:

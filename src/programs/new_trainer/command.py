@@ -6,7 +6,9 @@ import shlex
 import sys
 from pathlib import Path
 
+from parts.dialect import check_units, in_own_words
 from parts.messages import UserError, need, say, tell
+from parts.settings import parse_flags
 from programs.new_trainer.pages import (
     OF_A_CHECK,
     OF_A_RUN,
@@ -15,11 +17,13 @@ from programs.new_trainer.pages import (
     as_flags,
     as_own,
     changes_of,
+    known_settings,
     named_by_flags,
     outline,
     page_parser,
     page_text,
     settings_of,
+    usual_counts,
     with_change,
     with_default,
     with_file,
@@ -33,10 +37,12 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
+    words, rest = rest, in_own_words(rest, known_settings(args.kind, source))
     changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
     for name in changes:
         source = with_change(source, args.kind, name)
-    given = {k: x for k, x in vars(page_parser(args.kind, source).parse_args(rest)).items() if x is not None}
+    given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), rest)).items() if x is not None}
+    check_units(usual_counts(source) | given, words)
     need(args.file.endswith(".py"), f"got FILE {args.file}; expected a name in .py")
     folder = Path(args.file).resolve().parent
     need(folder.is_dir(), f"got FILE {args.file}; expected a folder that exists; try mkdir -p {folder}")

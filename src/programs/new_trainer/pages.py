@@ -65,6 +65,17 @@ def settings_of(source: str) -> dict[str, dict]:
     return found
 
 
+def known_settings(kind: str, source: str) -> list[str]:
+    """The page's settings, and those that its changes add."""
+    lines = "".join(new for change in changes_of(kind).values() for _, new in change["edits"])
+    return [*settings_of(source), *re.findall(r"^    (\w+): \w+ = ", lines, re.MULTILINE)]
+
+
+def usual_counts(source: str) -> dict[str, int]:
+    """{name: default} of the page's whole numbers."""
+    return {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+
+
 def as_own(source: str, kind: str, file: str) -> str:
     """The page with a head that speaks of the user's file: its name, and nothing of the bundle."""
     source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)

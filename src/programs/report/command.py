@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parts.messages import UserError, need, say, tell
 from parts.output_folder import write_text
+from parts.settings import parse_flags
 from programs.report.page import MARK, make_page, plot_library
 from programs.report.sources import Source, last_changes, read_sources
 
@@ -72,7 +73,7 @@ def watch(args: argparse.Namespace, path: Path, library: bytes) -> None:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    args = command_line().parse_args(argv)
+    args = parse_flags(command_line(), argv)
     need(args.watch == 0 or args.watch >= 1, f"got --watch {args.watch:g}; expected seconds, 1 or more, or 0 for once")
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
     path, library = output_of(args), plot_library()

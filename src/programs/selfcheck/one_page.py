@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS
+from parts.dialect import in_own_words
 from parts.messages import UserError, need
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.measures import rest, take_gradients
@@ -84,6 +85,7 @@ class OnePage:
         from transformers import HfArgumentParser
 
         try:
+            flags = in_own_words(flags, [f.name for f in dataclasses.fields(self.module.Config)])
             return HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
             raise UserError(f"{error}; expected those of the trainer; try --help") from error

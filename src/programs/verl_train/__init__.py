@@ -40,6 +40,7 @@ ROOMS = (
     "names",
     "settings",
     "trl_source",
+    "trl_trial",
     "from_trl",
     "hydra",
     "known_names",

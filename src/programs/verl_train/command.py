@@ -1,13 +1,15 @@
 """The command line."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
+from parts.dialect import check_units, in_own_words
 from parts.messages import UserError, say, tell
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
 from programs.verl_train.export import export_job
-from programs.verl_train.from_trl import trl_flags
+from programs.verl_train.from_trl import trl_run
 from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import memory_plan
@@ -17,6 +19,7 @@ from programs.verl_train.run_script import script, write_script
 from programs.verl_train.settings import Config, hardware_flags, parse_config
 from programs.verl_train.slurm import batch_file
 from programs.verl_train.submit import submit_job
+from programs.verl_train.trl_trial import RECORD, record
 from programs.verl_train.whole_batches import split_findings
 
 
@@ -44,15 +47,20 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        machines = hardware_flags(argv)
-        config = parse_config(machines + trl_flags(machines + argv) + argv)
+        if argv[:1] == [RECORD]:
+            return record(*argv[1:])
+        words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
+        machines = hardware_flags(words)
+        run = trl_run(machines + words)
+        config = parse_config(machines + (run.flags if run else []) + words)
+        check_units(dataclasses.asdict(config), argv)
         if config.overrides:
             return check_written(config)
         say_notes(config)
         if config.check:
             return run_check(config)
         if config.export:
-            return export_job(config)
+            return export_job(config, run)
         if config.submit:
             return submit_job(config)
         return run_local(config) if config.run else print_files(config)

@@ -14,9 +14,9 @@ from parts.messages import need, say, tell
 from parts.presets import is_own
 from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
-from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN, SAME_AS_TRL
+from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN
 from programs.verl_train.export_trial import told, tried
-from programs.verl_train.from_trl import run_of_trl
+from programs.verl_train.from_trl import TrlRun, shown_setting
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.known_names import name_findings
@@ -26,7 +26,6 @@ from programs.verl_train.reward_files import imported_files
 from programs.verl_train.rewards import bits_of
 from programs.verl_train.run_script import write_script
 from programs.verl_train.settings import VERL, Config
-from programs.verl_train.trl_source import TrlSource
 
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
@@ -160,29 +159,68 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
             value = "" if source in UNSAID else f": {getattr(config, source)}"
             comment = f"  # {source}{value}".replace("\n", " ").rstrip(": ")
         if override.key == "ray_kwargs.ray_init.num_cpus":
-            cpus, word = override.value, f'"{override.key}=$cpus"'
+            cpus, word = override.value, f'"{run_word(override)}"'
         lines.append(f"  {word}{comment}")
     what = Path(config.from_trl).name if config.from_trl else config.algorithm
     return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
-def port_text(config: Config, overrides: list[Override], places: dict[str, str], checked: list[str]) -> str:
-    """port.md: each setting of the TRL run, given or by default, and verl's; what was checked; what has no equal."""
-    source = TrlSource(config.from_trl)
-    t, notes = source.config()[0], run_of_trl(config.from_trl, config, config.nodes * config.gpus_per_node)[1]
-    given, rows = {*source.keywords("GRPOConfig")}, []
-    for names, ours in SAME_AS_TRL.items():
-        words = [with_places(o.text(), places) for o in overrides if o.source in ours]
-        known = [name for name in names.split(", ") if name in t]
-        values = ", ".join(f"{t[name]!r}{'' if name in given else ' (default)'}" for name in known)
+def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
+    """The names of TRL's that the overrides of a setting follow from."""
+    keys = {override.key.lstrip("+") for override in group}
+    if source == "override":
+        written = {f"{override.key}={override.value}" for override in group}
+        return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
+    # those of a setting that has no override of its own, as minibatches, stand with the key that they decide
+    beside = [name for name in run.taken if keys & {*TABLE.get(name, ())} and name in ("minibatches", "kl_in")]
+    return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
+
+
+def port_value(run: TrlRun, name: str) -> str:
+    """A value of TRL's as a cell, without this machine's folders."""
+    value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
+    if name.endswith("_dataset"):
+        value = Path(value).name if Path(value).is_file() else value
+    return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
+
+
+def run_word(override: Override) -> str:
+    """An override as run.sh has it."""
+    return f"{override.key}=$cpus" if override.key == "ray_kwargs.ray_init.num_cpus" else override.text()
+
+
+def port_rows(run: TrlRun, overrides: list[Override], places: dict[str, str]) -> tuple[list[str], list[str]]:
+    """(rows of the table, each override once; names of TRL's that are in none of them)."""
+    rows, rest, shown = [], [], set()
+    sources = [*run.taken, *(override.source for override in overrides)]
+    for source in dict.fromkeys(sources):
+        group = [override for override in overrides if override.source == source]
+        names = trl_names(run, source, group)
+        words = "<br>".join(f"`{with_places(run_word(override), places)}`" for override in group)
+        given = ", ".join(port_value(run, name) for name in names)
+        row = f"| {', '.join(names) or '—'} | {given or f'`{source}` here'} | {words} |"
         if words:
-            rows.append(f"| {names} | {values or 'as in the file'} | {'<br>'.join(f'`{word}`' for word in words)} |")
+            (rows if names else rest).append(row)
+            shown |= {*names}
+    return rows + rest, [name for name in run.values if name in run.given and name not in shown]
+
+
+def port_text(
+    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
+) -> str:
+    """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
+    rows, unshown = port_rows(run, overrides, places)
+    notes = "\n".join(f"- {note}." for note in run.notes)
+    lost = [
+        name for name in unshown if any(note.startswith(shown_setting(name, run.values[name])) for note in run.notes)
+    ]
+    same = ", ".join(f"`{name}`" for name in unshown if name not in lost)
     return PORT.format(
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),
         checked="".join(f"- {what}.\n" for what in checked),
-        notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
+        notes=notes + f"\n- Of the machine or the log, or nothing with these values: {same}." * bool(same),
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
         few=FEW.format(times=times) if (times := max(o.text().count("train.parquet") for o in overrides)) > 1 else "",
@@ -235,8 +273,8 @@ def checked_export(config: Config, overrides: list[Override], reward: str, colum
     return [*right, *[f"The reward was tried: {found}"] * bool(found)]
 
 
-def export_job(config: Config) -> int:
-    """--export: write run.sh, verl_reward.py, the data, and port.md with --from_trl."""
+def export_job(config: Config, run: TrlRun | None = None) -> int:
+    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run."""
     check_exportable(config)
     folder = Path(config.export).resolve()
     names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md"]
@@ -245,7 +283,7 @@ def export_job(config: Config) -> int:
     config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
     with tempfile.TemporaryDirectory() as job_folder:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
-        names = names[: 4 if job.held_out else 3] + names[4:] * bool(config.from_trl)
+        names = names[: 4 if job.held_out else 3] + names[4:] * bool(run)
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
     overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
@@ -256,9 +294,10 @@ def export_job(config: Config) -> int:
     for name, rows in splits.items():
         write_parquet_file(rows, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
-    if config.from_trl:
-        (folder / "port.md").write_text(port_text(config, overrides, places, checked), encoding="utf-8")
-        (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
+    if run:
+        (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
+        for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
+            file.unlink()
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
     for name in names:

@@ -87,33 +87,3 @@ else. Every key below is one that verl {verl} reads, every default one of TRL 1.
 FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
   lists the file {times} times, enough to try it, too little to train on.
 """
-
-# settings of GRPOConfig and GRPOTrainer: the settings here whose overrides mean the same
-SAME_AS_TRL = {
-    "model": ("model",),
-    "train_dataset": ("data",),
-    "reward_funcs, reward_weights": ("reward",),
-    "num_generations": ("group_size",),
-    "per_device_train_batch_size, gradient_accumulation_steps, steps_per_generation": ("batch_size",),
-    "num_iterations": ("ppo_epochs",),
-    "max_completion_length": ("max_new_tokens",),
-    "temperature, top_p, top_k": ("temperature",),
-    "scale_rewards": ("advantage",),
-    "importance_sampling_level": ("loss",),
-    "loss_type": ("aggregation", "norm_length"),
-    "epsilon": ("clip_eps_low",),
-    "epsilon_high": ("clip_eps_high",),
-    "delta": ("dual_clip",),
-    "beta, use_bias_correction_kl": ("kl_coef", "kl_estimator"),
-    "vllm_importance_sampling_correction": ("mismatch", "mismatch_high"),
-    "max_steps, num_train_epochs": ("steps",),
-    "learning_rate": ("lr",),
-    "lr_scheduler_type": ("lr_schedule",),
-    "warmup_steps": ("warmup_steps",),
-    "weight_decay": ("weight_decay",),
-    "adam_beta2": ("adam_beta2",),
-    "adam_epsilon": ("adam_eps",),
-    "max_grad_norm": ("max_grad_norm",),
-    "seed": ("seed",),
-    "save_steps": ("save_every",),
-}

@@ -222,6 +222,8 @@ NOTES = {
     "override": "passed on",
     "overrides": "checked alone",
     "from_trl": "settings are read off it",
+    "trl_processes": "of the TRL run",
+    "run_script": "of the TRL run",
     "data_source": "written into the rows",
     "ship": "copied into the job folder",
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),

@@ -228,6 +228,10 @@ class Config(BaseConfig):
         "",
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
     )
+    trl_processes: int = setting(0, "processes of the TRL run, of its batch size (0: nodes x gpus_per_node)")
+    run_script: bool = setting(
+        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
+    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")

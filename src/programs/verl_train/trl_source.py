@@ -11,8 +11,10 @@ TRL_DEFAULTS = {
     "adam_epsilon": 1e-8,
     "beta": 0.0,
     "delta": None,
+    "entropy_coef": 0.0,
     "epsilon": 0.2,
     "epsilon_high": None,
+    "generation_batch_size": None,
     "gradient_accumulation_steps": 1,
     "importance_sampling_level": "token",
     "learning_rate": 1e-6,
@@ -22,16 +24,20 @@ TRL_DEFAULTS = {
     "max_completion_length": 512,
     "max_grad_norm": 1.0,
     "max_steps": -1,
+    "min_p": None,
     "num_generations": 8,
     "num_iterations": 1,
     "num_train_epochs": 3.0,
     "per_device_train_batch_size": 8,
+    "repetition_penalty": 1.0,
     "reward_weights": None,
     "save_steps": 500,
     "scale_rewards": "group",
     "seed": 42,
     "steps_per_generation": None,
+    "sync_ref_model": False,
     "temperature": 1.0,
+    "top_entropy_quantile": 1.0,
     "top_k": 0,
     "top_p": 1.0,
     "use_bias_correction_kl": True,
@@ -39,10 +45,16 @@ TRL_DEFAULTS = {
     "warmup_steps": 0,
     "weight_decay": 0.0,
 }
+PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
+ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
+CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 
 
 class TrlSource:
-    """The calls of a file and the constants that they name."""
+    """The calls of a file and the constants that they name.
+
+    A name that is bound twice, or changed after it was bound, is no constant.
+    """
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
@@ -52,16 +64,23 @@ class TrlSource:
             tree = ast.parse(self.text)
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got --from_trl {file}, which cannot be read ({error}); expected Python source") from None
-        self.calls, self.constants, self.top = {}, {}, {}
+        self.calls, self.assigned, self.top, bound = {}, {}, {}, []
         for node in ast.walk(tree):
+            bound += bound_here(node)
             if isinstance(node, ast.Call):
-                self.calls.setdefault(getattr(node.func, "attr", getattr(node.func, "id", "")), node)
+                self.calls.setdefault(name_of(node), []).append(node)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.constants.setdefault(node.targets[0].id, node.value)
+                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
+        self.changed = {name for name in self.assigned if bound.count(name) > 1}
+        self.constants = {name: nodes[0] for name, nodes in self.assigned.items() if name not in self.changed}
         for node in tree.body:
             named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             if named or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
                 self.top[node.name if named else node.targets[0].id] = node
+        for name in ("GRPOTrainer", "GRPOConfig", "LoraConfig"):
+            lines = ", ".join(str(call.lineno) for call in self.calls.get(name, []))
+            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
+            need(len(self.calls.get(name, [])) <= 1, several)
 
     def value(self, node: ast.expr):
         """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
@@ -74,30 +93,57 @@ class TrlSource:
                 node = self.constants[node.id]
         return node
 
-    def of_trainer(self, place: int, name: str) -> ast.expr | None:
+    def of_trainer(self, name: str) -> ast.expr | None:
         """An argument of GRPOTrainer, by its place or its keyword."""
-        given = self.calls["GRPOTrainer"].args if "GRPOTrainer" in self.calls else []
+        place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
         return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
-        """The arguments by keyword of the first call of a name, those of a dictionary `**name` too."""
+        """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
         found: dict[str, ast.expr] = {}
-        for keyword in self.calls[name].keywords if name in self.calls else ():
+        for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
+            spread = self.resolved(keyword.value)
             if keyword.arg:
                 found[keyword.arg] = keyword.value
-            elif isinstance(keyword.value, ast.Name):
-                given = self.constants.get(keyword.value.id)
-                for key, value in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
-                    found |= {key.value: value} if isinstance(key, ast.Constant) else {}
+            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
+                found |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
+            else:
+                found[f"**{ast.unparse(keyword.value)}"] = keyword.value
         return found
 
-    def config(self) -> tuple[dict, list[str]]:
-        """(settings of GRPOConfig, as given or by default, those that are no literals)."""
-        need("GRPOConfig" in self.calls, f"got --from_trl {self.file}, which has no GRPOConfig(…); expected one")
-        settings, unknown = dict(TRL_DEFAULTS), []
-        for name, node in self.keywords("GRPOConfig").items():
+    def literals(self, name: str) -> tuple[dict, list[str]]:
+        """(keywords of the call of a name, those that are no literals, with their lines)."""
+        settings, unknown = {}, []
+        for key, node in self.keywords(name).items():
             try:
-                settings[name] = self.value(node)
+                settings[key] = self.value(node)
             except ValueError:
-                unknown.append(f"{name}={ast.unparse(node)}")
+                text = key if key.startswith("**") else f"{key}={ast.unparse(node)}"
+                unknown.append(f"{text} in line {node.lineno}")
+        for target in self.changed:  # config.beta = 0.1 after config = GRPOConfig(…)
+            calls = [node for node in self.assigned[target] if node in self.calls.get(name, [])]
+            unknown += [f"{target}, which changes after line {node.lineno}" for node in calls]
         return settings, unknown
+
+
+def name_of(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def bound_here(node: ast.AST) -> list[str]:
+    """The names that a node binds, or changes by an attribute, an item or a method."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    place = node
+    if isinstance(node, ast.Call) and name_of(node) in CHANGING:
+        place = node.func
+    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
+        return []
+    while isinstance(place, ast.Attribute | ast.Subscript):
+        place = place.value
+    return [place.id] if isinstance(place, ast.Name) else []

@@ -1,0 +1,131 @@
+"""--run_script: a TRL script run up to its trainer, in a process of its own, for what cannot be read off its source."""
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+from parts.messages import UserError, need, say
+from programs.verl_train.trl_source import PEFT_DEFAULTS
+
+TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
+RECORD = "--record_trl"  # the first argument of the process
+LAYERS = ("target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "rank_pattern")
+
+
+class Recorded:
+    """In the place of a class: its arguments, and None for what it would have beside them."""
+
+    def __init__(self, *_, **settings):
+        self.__dict__.update(settings)
+
+    def __getattr__(self, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def recorded_class(name: str) -> type:
+    """A class in the place of one that is not needed."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (Recorded,), {})
+
+
+def jsonable(value):
+    """A value that JSON has none for: a set as a list, all else as text."""
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def write_rows(dataset, file: Path) -> None:
+    """A data set as JSONL."""
+    with file.open("w", encoding="utf-8") as f:
+        for number, row in enumerate(dataset, start=1):
+            for name, value in dict(row).items():
+                try:
+                    json.dumps(value)
+                except (TypeError, ValueError):
+                    kind = type(value).__name__
+                    raise UserError(f"row {number}: got a {kind} in the column {name!r}; expected JSON") from None
+            f.write(json.dumps(dict(row), ensure_ascii=False) + "\n")
+
+
+def recorder(folder: Path) -> type:
+    """GRPOTrainer's place: writes what it is given, and ends the script."""
+
+    class GRPOTrainer:
+        def __init__(self, model=None, reward_funcs=None, args=None, train_dataset=None, eval_dataset=None, **more):
+            lora, held_out = more.get("peft_config"), eval_dataset if hasattr(eval_dataset, "column_names") else None
+            found = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
+            names = (*PEFT_DEFAULTS, *LAYERS)
+            found["lora"] = {n: x for n in names if (x := getattr(lora, n, None)) is not None} if lora else None
+            for name, rows in (("train_dataset", train_dataset), ("eval_dataset", held_out)):
+                if rows is not None:
+                    write_rows(rows, folder / f"trl_{name}.jsonl")
+                    found[name] = str(folder / f"trl_{name}.jsonl")
+            (folder / "trl_trial.json").write_text(json.dumps(found, default=jsonable), encoding="utf-8")
+            os._exit(0)  # whatever the script would catch or do at its end
+
+    return GRPOTrainer
+
+
+def record(file: str, folder: str) -> int:
+    """The process: run a script with recorders in the place of TRL's trainer and its settings."""
+    config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
+    absent = [name for name in ("trl", "peft") if not importlib.util.find_spec(name)]
+    absent += ["trl.trainer"] if "trl" in absent else []
+    for name in (*absent, "trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
+        module = sys.modules[name] = types.ModuleType(name)
+        module.__getattr__ = recorded_class
+        module.__path__, module.GRPOConfig, module.GRPOTrainer = [], config, trainer
+    trl = importlib.import_module("trl")
+    trl.GRPOConfig, trl.GRPOTrainer = config, trainer
+    sys.argv = [file]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def trial_of(file: str, folder: str) -> dict:
+    """What a script gives its trainer; its data sets are written to the folder.
+
+    Raises:
+        UserError: it fails, ends before the trainer, or takes too long.
+    """
+    script, out = Path(file).resolve(), Path(folder).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
+    command = [sys.executable, __file__, RECORD, str(script), str(out)]
+    env = os.environ | {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+    answer = out / "trl_trial.json"
+    answer.unlink(missing_ok=True)
+    expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
+    with tempfile.TemporaryFile("w+") as said:
+        options = {"cwd": script.parent, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except BaseException as error:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                late = isinstance(error, subprocess.TimeoutExpired)
+                need(not late, f"got {file}, which takes more than {TRIAL_SECONDS} s; {expected}")
+                raise
+        said.seek(0)
+        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+    end = lines[-1] if lines and process.returncode else "it ended without a trainer"
+    need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
+    found = json.loads(answer.read_text(encoding="utf-8"))
+    answer.unlink()
+    return found

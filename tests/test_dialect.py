@@ -1,0 +1,155 @@
+"""One setting by several names: understood where they mean the same; else the relation is told."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, load_script, script_env
+
+from parts.dialect import in_own_words, own_name
+
+PARSERS = {
+    "ppo_train": lambda s, argv: s.parse_config(argv),
+    "grpo_train": lambda s, argv: s.parse_arguments(argv),
+    "on_policy_distillation": lambda s, argv: s.parse_config(argv),
+    "warm_start": lambda s, argv: s.parse_config(argv),
+    "evaluation": lambda s, argv: s.parse_config(argv),
+    "verl_train": lambda s, argv: s.parse_config(argv),
+}
+
+
+def parse(program, words):
+    return PARSERS[program](load_script(program), words.split())
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "expected"),
+    [
+        ("ppo_train", "--learning_rate 3e-4 --num-generations=4", {"lr": 3e-4, "group_size": 4}),
+        ("ppo_train", "--output_dir a --beta 0.5 --reward_funcs r.py:f", {"kl_coef": 0.5, "reward": ["r.py:f"]}),
+        ("ppo_train", "--out a --algorithm grpo --max_steps 7 --save_steps 3", {"steps": 7, "save_every": 3}),
+        ("ppo_train", "--max_completion_length 9 --dataset d", {"max_new_tokens": 9, "data": "d"}),
+        ("ppo_train", "--epsilon 0.3", {"clip_eps_low": 0.3, "clip_eps_high": 0.3}),  # TRL's bounds both sides
+        ("ppo_train", "--epsilon 0.3 --epsilon_high 0.4", {"clip_eps_low": 0.3, "clip_eps_high": 0.4}),
+        ("grpo_train", "--lr 3e-4 --group_size 4 --kl_coef 0.5", {"learning_rate": 3e-4, "beta": 0.5}),
+        ("grpo_train", "--max_new_tokens 9 --output o --max_steps 5", {"max_completion_length": 9, "steps": 5}),
+        ("grpo_train", "--clip_eps_high 0.28 --ppo_epochs 2", {"epsilon_high": 0.28, "num_iterations": 2}),
+        ("on_policy_distillation", "--beta 0.2 --kl_coef 2", {"beta": 0.2, "kl_coef": 2}),
+        ("warm_start", "--learning_rate 3e-4 --num_train_epochs 3", {"lr": 3e-4, "epochs": 3}),
+        ("evaluation", "--group_size 4 --max_completion_length 9 --out o", {"n": 4, "max_new_tokens": 9}),
+        ("verl_train", "--learning_rate 3e-4 --num_generations 4 --print", {"lr": 3e-4, "group_size": 4}),
+    ],
+)  # fmt: skip
+def test_the_other_name_is_understood(program, words, expected):
+    config = parse(program, words)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_keys_of_a_settings_file_too(tmp_path):
+    (tmp_path / "a.yaml").write_text("learning_rate: 1e-4\nepsilon_high: 0.28\nnum_generations: 4\n")
+    config = parse("ppo_train", f"--config {tmp_path}/a.yaml --lr 3e-4 --epsilon 0.1")
+    found = (config.lr, config.clip_eps_low, config.clip_eps_high, config.group_size)
+    assert found == (3e-4, 0.1, 0.28, 4)  # the flag wins; what the file gives stays
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "told"),
+    [
+        ("ppo_train", "--lr 1 --learning_rate 2", "got --lr 1 and --learning_rate 2, two names of one setting"),
+        ("grpo_train", "--group-size=4 --num_generations 8", "got --group_size 4 and --num_generations 8"),
+        (
+            "ppo_train",
+            "--per_device_train_batch_size 16 --gradient_accumulation_steps 8",
+            "batch_size 128 = per_device_train_batch_size 16 x gradient_accumulation_steps 8 x processes 1; "
+            "try --batch_size 128",
+        ),
+        ("grpo_train", "--batch_size 64", "try --per_device_train_batch_size 8 --gradient_accumulation_steps 8"),
+        ("ppo_train", "--prompts 16", "batch_size = prompts x group_size"),
+        ("ppo_train", "--max_steps 8", "whose steps are ppo_epochs 2 x minibatches 1 of them each; try --steps 4"),
+        ("ppo_train", "--algorithm cispo --epsilon_high 5", "--clip_eps_high: epsilon_high = 1 + clip_eps_high"),
+        ("grpo_train", "--loss_type cispo --clip_eps_high 4", "--epsilon_high: epsilon_high = 1 + clip_eps_high"),
+        ("ppo_train", "--epochs 3", "passes over a batch are --ppo_epochs"),
+        ("ppo_train", "--num_train_epochs 3", "steps = num_train_epochs x rows"),
+        ("ppo_train", "--use_vllm colocate", "try --rollout_engine vllm"),
+        ("grpo_train", "--rollout_engine vllm", "try --use_vllm colocate"),
+        ("ppo_train", "--warmup_ratio 0.1", "warmup_steps = warmup_ratio x steps"),
+    ],
+)  # fmt: skip
+def test_another_unit_or_two_values_are_told(program, words, told, capsys):
+    script = load_script(program)
+    with pytest.raises((SystemExit, script.UserError)) as caught:
+        parse(program, words)
+    assert told in str(caught.value) + capsys.readouterr().err
+
+
+def test_a_settings_file_is_told_the_relation(tmp_path):
+    (tmp_path / "a.yaml").write_text("batch_size: 128\n")
+    with pytest.raises(load_script("grpo_train").UserError, match="try --per_device_train_batch_size 16"):
+        parse("grpo_train", f"--config {tmp_path}/a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("data_loader", ["a.jsonl", "--output_dir", "b.jsonl"]),
+        ("report", ["run", "--out", "p.html"]),
+        ("merge_adapter", ["adapter", "--output_dir", "m"]),
+        ("generate_dockerfile", ["--out", "-", "--list"]),
+    ],
+)
+def test_programs_without_settings_files_too(program, words, capsys):
+    script, own = load_script(program), {"data_loader": "--out"}.get(program, "--output")
+    with pytest.raises(SystemExit) as caught:  # --help comes after the flags were read
+        script.main([*words, "--help"])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert own in said and not {"--out ", "--output ", "--output_dir "} - {f"{own} "} & {w + " " for w in said.split()}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--lr", "1e-5", "--learning_rate=0.00001"], ["--lr", "1e-5", "--lr=0.00001"]),
+        (["--data", "--learning-rate", "3"], ["--data", "--lr", "3"]),
+        (["file", "--unknown", "1"], ["file", "--unknown", "1"]),
+    ],
+)
+def test_words_are_renamed_and_no_others(words, expected):
+    assert in_own_words(words, ["lr", "data"]) == expected
+
+
+def test_a_name_of_its_own_is_never_renamed():
+    assert own_name("beta", ["beta", "kl_coef"]) == "beta" and own_name("samples", ["n"]) == ""
+
+
+def test_a_page_by_new_trainer(tmp_path):
+    words = ["grpo", f"{tmp_path}/mine.py", "--learning_rate", "0.003", "--num_generations", "4", "--beta", "0.02"]
+    done = run_script_text("new_trainer", *words, "--epsilon", "0.3")
+    page = (tmp_path / "mine.py").read_text()
+    assert (
+        "    lr: float = 0.003" in page and "    group_size: int = 4" in page and json.loads(done)["changes"] == ["kl"]
+    )
+    assert "    clip_eps_low: float = 0.3" in page and "    clip_eps_high: float = 0.3" in page
+    with pytest.raises(AssertionError, match=r"epochs 2 x minibatches 4 of them each; try --steps 2"):
+        run_script_text("new_trainer", "ppo", f"{tmp_path}/b.py", "--max_steps", "16")
+
+
+def run_script_text(name, *words):
+    """A script's stdout; its stderr as an AssertionError where it fails."""
+    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words]
+    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.long  # a page imports torch
+def test_a_page_names_its_own_words():
+    command = [
+        sys.executable,
+        str(ROOT / "templates/grpo.py"),
+        *"--model a --data b --reward c --learning_rate 1".split(),
+    ]
+    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "got --learning_rate" in done.stderr and "learning_rate is --lr" in done.stderr
+    assert "Traceback" not in done.stderr
