@@ -257,6 +257,7 @@ class Run:
             "counts": self.reader.counts,
             "outputs": self.outputs,
             "unread": dict(self.reader.unread),
+            "no_answer": {name: count for (name, _), count in self.reader.untaken.items()},
             "errors": self.first_rejected,
             "stats": self.stats.report() if looks else {},
         }
@@ -291,7 +292,9 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int((bool(rejected) and only_look) or (bool(run.reader.unread or collapse) and args.validate))
+    return int(
+        (bool(rejected) and only_look) or (bool(run.reader.unread or run.reader.untaken or collapse) and args.validate)
+    )
 
 
 def print_summary(run: Run) -> None:

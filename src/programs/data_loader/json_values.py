@@ -86,13 +86,21 @@ class JsonDecoder:
         if self.flaws:
             raise self.flaws[0]
         if not isinstance(value, dict):
-            raise BadRow("row", f"{type(value).__name__} {shown(value)}", "a JSON object with named fields")
+            raise no_object(value)
         if self.long_integer or text.count("[") + text.count("{") > MAX_DEPTH or HALF_PAIR.search(text):
             return as_plain(value)
         return value
 
 
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def no_object(value) -> BadRow:
+    """The flaw of a row that is no object; messages alone have no name."""
+    expected = "a JSON object with named fields"
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    return BadRow("row", f"{type(value).__name__} {shown(value)}", expected, *advice)
 
 
 def nearby(text: str, at: int) -> str:

@@ -218,7 +218,7 @@ def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
 
     reader, warned = RowReader(sources, settings, refuse), False
     for row in reader:
-        if reader.unread and not warned:  # the end of a stream may be days away
+        if (reader.unread or reader.untaken) and not warned:  # the end of a stream may be days away
             reader.say_notes()
             warned = True
         yield row

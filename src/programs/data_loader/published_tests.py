@@ -14,6 +14,11 @@ NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 NODES = re.compile(r"^[^#\n]*\b(ListNode|TreeNode|Node)\b", re.MULTILINE)
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
+CASE_KEYS = {"stdin": "input", "stdout": "output", "expected_output": "output", "expected": "output"}
+OTHER_LANGUAGES = re.compile(
+    r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
+    r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
+)
 JSON_NAMES = {"null": None, "true": True, "false": False}
 
 
@@ -26,6 +31,11 @@ def read_tests(value, name: str, row: dict):
         check_language(value, name)
         value = value["test_cases"]
     function = function_of(row)
+    lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
+    if lists and function and not row.get("entry_point") and not value.get("fn_name"):
+        value = {**value, "fn_name": function}
+    if isinstance(value, list):
+        value = [known_keys(case) if isinstance(case, dict) else case for case in value]
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
         calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
@@ -41,10 +51,17 @@ def read_tests(value, name: str, row: dict):
     return as_tests(value, name)
 
 
+def known_keys(case: dict) -> dict:
+    """A case of a test with its keys as they are known: `stdin` is `input`, `expected_output` is `output`."""
+    if "input" not in case and "stdin" not in case:
+        return case
+    return {CASE_KEYS.get(key, key): item for key, item in case.items()}
+
+
 def check_language(value: dict, name: str) -> None:
     """Raise BadRow where tests are for another language."""
-    language = value.get("language")
-    if isinstance(language, str) and not language.lower().startswith("py"):
+    language = next((value[key] for key in ("language", "programming_language", "lang") if key in value), None)
+    if isinstance(language, str) and OTHER_LANGUAGES.fullmatch(language):
         raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
 
 
@@ -207,13 +224,16 @@ def ground_truth(value, name: str, row: dict) -> dict:
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}
             return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+        if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
+            return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
         return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
     if isinstance(whole, list) and whole:
         cases = all(isinstance(item, dict) and "input" in item for item in whole)
-        if cases or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
+        pairs = row.get("entry_point") and all(isinstance(item, list) and len(item) == 2 for item in whole)
+        if cases or pairs or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
             return {"tests": read_tests(whole, name, row)}
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}

@@ -64,6 +64,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
+        self.untaken: Counter[tuple[str, str]] = Counter()  # (column, field) of what may be an answer, by their rows
         self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
 
     @property
@@ -147,6 +148,13 @@ class RowReader:
                 else f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
             )
             say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {shlex.quote(name)}")
+        if self.untaken:
+            columns = ", ".join(name for name, _ in self.untaken)
+            fields = {field: name for name, field in reversed(self.untaken)}  # the first column of each
+            flags = " ".join(shlex.quote(f"{field}={name}") for field, name in fields.items())
+            got = f"got {max(self.untaken.values())} of {self.counts['read']} rows without answer, tests or completion"
+            drop = f"--drop {shlex.join(name for name, _ in self.untaken)} where they hold none"
+            say(f"warning: {got}, beside the columns {columns}; try --map {flags}, or {drop}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
@@ -163,6 +171,7 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
+        self.untaken.update(shape.untaken.items())
         self.notes.update(shape.notes)
         packed = isinstance(row.get("private_test_cases"), str)
         self.notes["rows have pickled private_test_cases, which are never opened: they get the public tests"] += packed
@@ -221,7 +230,8 @@ class RowReader:
             self.kinds["prompts"] += 1
             self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
             return "prompts", records
-        form, count = forms.most_common(1)[0]
+        form = max(forms, key=lambda form: (forms[form], form != "prompts"))  # of equals the one with answers
+        count = forms[form]
         kind = CUSTOM[form][1] if form in CUSTOM else form
         if form in ("ours", "verl"):
             self.kinds.update(kinds.keys() or ["prompts"])
