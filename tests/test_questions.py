@@ -1,6 +1,7 @@
 """All of a question reaches the prompt: passages, choices; what does not is named. Marks of final answers."""
 
 import json
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_part_of_the_question_that_no_prompt_holds_is_named(name, tmp_path, ca
     path = rows_file(tmp_path, UNREAD[name])
     load_rows(path)
     warning = capsys.readouterr().err
-    assert f"got the column {column}" in warning and f"--drop {column}" in warning
+    assert f"got the column {column}" in warning and f"--drop {shlex.quote(column)}" in warning
     load_rows(path, drop=[column])
     load_rows(path, mapping={"another_name": column})
     assert capsys.readouterr().err == ""

@@ -3,14 +3,10 @@
 import json
 import re
 
+from parts.data_files import ASKS, WEAK
 from parts.messages import RowFlaw, UserError, need, say
 
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
@@ -52,9 +48,7 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
     asks = value.keys() & {*ASKS, *known}
     lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
     is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (
-        asks and not is_head
-    ):  # a prompt above a list of rows is not plainly one
+    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
         return table
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}

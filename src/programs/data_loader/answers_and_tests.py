@@ -109,7 +109,7 @@ def as_tests(value, name: str):
     return value
 
 
-def tests_from_json(text: str, name: str):
+def tests_from_json(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
     """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
     decoder, text = JsonDecoder(), text.strip()
     try:
@@ -117,5 +117,5 @@ def tests_from_json(text: str, name: str):
         if decoder.flaws or end != len(text):
             raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
     except BadRow as error:
-        raise BadRow(name, error.parts["got"], "tests as JSON text, or Python source") from None
+        raise BadRow(name, error.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from parts.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.json_values import literal_value
 from programs.data_loader.messages import PICK_KEYS
 from programs.data_loader.passages import SCALAR
 
@@ -143,7 +144,7 @@ def listed_in(text: str):
         printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
         printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
         with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return ast.literal_eval(printed)
+            return literal_value(ast.parse(printed, mode="eval").body)
         return marked_choices(text) or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)

@@ -117,19 +117,13 @@ def settings_of(args) -> Settings:
     separator = args.txt_sep
     if separator is not None:
         separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+    names = ("kind", "on_bad", "limit", "max_bytes", "input_format", "dedup", "encoding", "delimiter")
     return Settings(
-        kind=args.kind,
+        **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),
         drop=tuple(args.drop),
         system_prompt=system,
-        on_bad=args.on_bad,
-        limit=args.limit,
-        max_bytes=args.max_bytes,
         text_separator=separator,
-        input_format=args.input_format,
-        dedup=args.dedup,
-        encoding=args.encoding,
-        delimiter=args.delimiter,
     )
 
 

@@ -1,5 +1,6 @@
 """JSON values, one at a time, in bounded memory."""
 
+import ast
 import datetime
 import decimal
 import json
@@ -92,6 +93,7 @@ class JsonDecoder:
         return value
 
 
+JSON_NAMES = {"null": None, "true": True, "false": False}
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -153,3 +155,18 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     if isinstance(value, decimal.Decimal):
         return str(value)
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+
+
+def literal_value(node: ast.expr):
+    """The plain value of a Python literal in which null, true and false may stand; ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
+        return JSON_NAMES[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [literal_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {literal_value(key): literal_value(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError(ast.dump(node)[:80])

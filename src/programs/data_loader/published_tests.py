@@ -1,11 +1,13 @@
 """Published forms of tests and ground truths, as the sandbox and the rewards take them."""
 
 import ast
+import contextlib
 import json
 import re
 
 from programs.data_loader.answers_and_tests import accepted_answers, as_answer, as_tests, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.json_values import literal_value
 from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.test_checks import parsed
 
@@ -19,7 +21,6 @@ OTHER_LANGUAGES = re.compile(
     r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
     r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
 )
-JSON_NAMES = {"null": None, "true": True, "false": False}
 
 
 def read_tests(value, name: str, row: dict):
@@ -114,29 +115,11 @@ def paired(calls: list[dict], cases: list[dict]):
 
 def plain_value(text: str, name: str):
     """The value of JSON text, or of a Python literal in which null, true and false may stand; nothing is run."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return node_value(ast.parse(text.strip(), mode="eval").body)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        raise BadRow(name, shown(text), "values in JSON or Python") from None
-
-
-def node_value(node: ast.expr):
-    """The plain value that a literal stands for; ValueError for anything else."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
-        return JSON_NAMES[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [node_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {node_value(key): node_value(item) for key, item in zip(node.keys, node.values, strict=True)}
-    raise ValueError(ast.dump(node)[:80])
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return literal_value(ast.parse(text.strip(), mode="eval").body)
+    raise BadRow(name, shown(text), "values in JSON or Python")
 
 
 def named_values(text: str, name: str) -> dict:
@@ -144,7 +127,7 @@ def named_values(text: str, name: str) -> dict:
     lines = [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
     try:
         call = ast.parse(f"f({', '.join(lines)})", mode="eval").body
-        values = {item.arg: node_value(item.value) for item in call.keywords}
+        values = {item.arg: literal_value(item.value) for item in call.keywords}
         if call.args or None in values:
             raise ValueError(text)
     except (ValueError, SyntaxError, TypeError, AttributeError, RecursionError, MemoryError):

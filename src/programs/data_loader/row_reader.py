@@ -6,19 +6,19 @@ import itertools
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from parts.messages import RowFlaw, UserError, say, suggest
 from parts.nested_rows import with_chats
 from parts.question_parts import is_media, plain_name
-from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, line_of
 from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts, marks_answer
 from programs.data_loader.json_values import Record
 from programs.data_loader.messages import ANSWER_KEYS, PROMPT_KEYS
-from programs.data_loader.reading import Settings, distinct_names, expand, records_of
+from programs.data_loader.reading import Settings, distinct_names, expand, reading_settings, records_of
 
 FEW_PROMPTS = 20
 
@@ -274,22 +274,7 @@ class Loaded:
     counts: dict[str, int]
 
 
-def load_rows(
-    sources,
-    kind: str = "auto",
-    *,
-    mapping: dict | None = None,
-    system_prompt: str | None = None,
-    on_bad: str = "fail",
-    limit: int | None = None,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    text_separator: str | None = None,
-    drop: Iterable[str] = (),
-    dedup: bool = False,
-    input_format: str | None = None,
-    encoding: str | None = None,
-    delimiter: str | None = None,
-) -> Loaded:
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
     """Read all rows of files, folders, globs, hub ids or generators into the schema.
 
     Args:
@@ -312,24 +297,11 @@ def load_rows(
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    settings = Settings(
-        kind=kind,
-        mapping=mapping,
-        system_prompt=system_prompt,
-        on_bad=on_bad,
-        limit=limit,
-        max_bytes=max_bytes,
-        text_separator=text_separator,
-        drop=tuple(drop),
-        dedup=dedup,
-        input_format=input_format,
-        encoding=encoding,
-        delimiter=delimiter,
-    )
+    settings = reading_settings(kind, reading)
     rejected = []
     reader = RowReader(sources, settings, rejected.append)
     rows = list(reader)
-    if rejected and on_bad == "fail":
+    if rejected and settings.on_bad == "fail":
         raise BadRows(rejected, len(rejected))
     reader.need_rows(rejected)
     reader.say_notes()

@@ -1,10 +1,9 @@
 """Rows that this script wrote before, or that verl reads."""
 
-from programs.data_loader.answers_and_tests import as_answer
+from programs.data_loader.answers_and_tests import as_answer, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.forms import Shape
-from programs.data_loader.json_values import JsonDecoder, as_plain
-from programs.data_loader.messages import TEST_KEYS, as_prompt
+from programs.data_loader.messages import as_prompt
 from programs.data_loader.published_tests import ground_truth
 
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
@@ -84,14 +83,7 @@ def decoded(row: dict, used: set) -> dict:
 
 def from_json(text, name: str):
     """The value of JSON text that this script wrote."""
+    expected = "JSON text, as json_columns says"
     if not isinstance(text, str):
-        raise BadRow(name, shown(text), "JSON text, as json_columns says")
-    decoder = JsonDecoder()
-    try:
-        value, end = decoder.decode(text)
-    except BadRow as error:
-        raise BadRow(name, error.parts["got"], "JSON text, as json_columns says") from None
-    if decoder.flaws or text[end:].strip():
-        got = decoder.flaws[0].parts["got"] if decoder.flaws else f"{shown(text[end:])} after JSON"
-        raise BadRow(name, got, "JSON text, as json_columns says")
-    return as_plain(value, name, any_size=name in TEST_KEYS)
+        raise BadRow(name, shown(text), expected)
+    return tests_from_json(text, name, expected)
