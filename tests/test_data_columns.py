@@ -571,3 +571,56 @@ def test_texts_that_are_no_prompts_by_themselves_are_refused(name):
 def test_a_null_column_is_no_hindrance_to_map(tmp_path):
     path = write_jsonl(tmp_path / "m.jsonl", [{"question": "1+2?", "answer": None, "answer_number": 3}])
     assert loader.load_rows(path, mapping={"answer": "answer_number"}).rows[0]["answer"] == "3"
+
+
+READ_TESTS = {
+    "stdin and stdout": ({"test_cases": [{"stdin": "1 2\n", "stdout": "3\n"}]}, SCRIPT),
+    "an expected output": ({"test_cases": [{"input": "1 2\n", "expected_output": "3\n"}]}, SCRIPT),
+    "two columns": ({"inputs": ["1 2\n"], "outputs": ["3\n"]}, SCRIPT),
+    "an expected value": ({"entry_point": "add", "test_cases": [{"input": [1, 2], "expected": 3}]}, ADD),
+    "the function in a column": ({"fn_name": "add", "input_output": {"inputs": [[1, 2]], "outputs": [3]}}, ADD),
+    "pairs as JSON text": ({"entry_point": "add", "ground_truth": "[[[1, 2], 3]]"}, ADD),
+    "unit_tests": ({"unit_tests": "assert add(1, 2) == 3"}, ADD),
+    "test_code": ({"test_code": ["assert add(1, 2) == 3"], "language": "Python3"}, ADD),
+    "official_tests": ({"official_tests": [ON_STDIN], "language": "en"}, SCRIPT),
+    "Code-R1": (in_verl(json.dumps({"functional": "assert add(1, 2) == 3"})), ADD),
+    "verl's asserts": (in_verl(json.dumps({"assert_case": ["assert add(1, 2) == 3"]})), ADD),
+}
+
+
+@pytest.mark.parametrize("name", READ_TESTS)
+def test_other_keys_of_tests_are_read(name):
+    columns, right = READ_TESTS[name]
+    row = loader.normalise({"prompt": "Add two numbers.", **columns})
+    tests = row["tests"]
+    assert sandbox.run_code(right, tests, entry_point=row.get("entry_point")).all_passed
+    assert not sandbox.run_code(right.replace("+", "-"), tests, entry_point=row.get("entry_point")).all_passed
+
+
+REFUSED = {
+    "another language": ({"prompt": "Q?", "language": "cpp", "tests": "assert(add(1, 2) == 3);"}, "programs in cpp"),
+    "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "place of an image"),
+    "Qwen's place": ({"prompt": "<|vision_start|><|image_pad|><|vision_end|>How many?"}, "place of an image"),
+    "a list of images": ({"question": "How many?", "image_list": ["a.png"], "answer": "7"}, "text only"),
+    "two responses": ({"prompt": "Hi", "response_0": "a", "response_1": "b", "better_response_id": 0}, "`chosen`"),
+    "a message alone": ({"role": "user", "content": "Hi"}, "`messages`"),
+    "an answer in an empty turn": (
+        {"messages": [{"from": "human", "value": "2+2?"}, {"from": "assistant", "ground_truth": {"value": "4"}}]},
+        "value None",
+    ),
+    "several right choices": ({"question": "Primes?", "choices": ["2", "3", "4"], "answer": ["A", "B"]}, "on_bad skip"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_is_refused(name):
+    row, words = REFUSED[name]
+    with pytest.raises(loader.BadRow, match=words):
+        loader.normalise(row)
+
+
+def test_a_word_of_the_text_is_no_image(tmp_path, capsys):
+    rows = [{"question": "What does <image> mean in SVG?", "answer": "a picture"}]
+    assert loader.load_rows(write_jsonl(tmp_path / "a.jsonl", rows)).rows and capsys.readouterr().err == ""
+    loader.load_rows(write_jsonl(tmp_path / "b.jsonl", [{"question": "![](a.png) How many?", "answer": "7"}]))
+    assert "Markdown image" in capsys.readouterr().err

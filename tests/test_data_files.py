@@ -434,3 +434,43 @@ def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, mo
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     with pytest.raises(UserError, match=r"nobody/nothing.*no such file, and the hub cannot be reached"):
         pairs_of("nobody/nothing")
+
+
+def test_a_prompt_above_a_list_of_rows_is_refused_with_a_command_that_works(pairs_of, tmp_path):
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({"instruction": "Answer.", "data": ROWS}))
+    with pytest.raises(UserError, match="holds 'data'") as error:
+        pairs_of(path)
+    run_advice(str(error.value), tmp_path)
+    assert pairs_of(tmp_path / "rows.json") == PAIRS
+
+
+@pytest.mark.parametrize("value", [ROWS[0], {"result": {"data": ROWS[:1]}}])
+def test_one_object_and_rows_two_levels_down_are_read(value, pairs_of, tmp_path):
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(value))
+    assert pairs_of(path) == PAIRS[:1]
+
+
+def test_a_message_as_json_text_is_a_message(pairs_of, tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text('prompt,answer\n"{""role"": ""user"", ""content"": ""2+2?""}",4\n')
+    ((prompt, answer),) = pairs_of(path)
+    assert (prompt if isinstance(prompt, str) else prompt[0]["content"], answer) == ("2+2?", "4")
+
+
+def test_chats_without_a_name_are_refused_with_the_name(loader, tmp_path):
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]]))
+    with pytest.raises(loader.UserError, match=r'try \{"messages"'):
+        loader.load_rows(path)
+
+
+def test_a_table_named_txt_is_refused(loader, tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_text("question,answer\n2+2?,4\n")
+    with pytest.raises(loader.UserError, match="--input_format csv"):
+        loader.load_rows(path)
+    assert loader.load_rows(path, input_format="csv").rows[0]["answer"] == "4"
+    path.write_text("Name a prime, please\nquestion\n")
+    assert len(loader.load_rows(path).rows) == 2

@@ -375,6 +375,18 @@ def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkey
         assert ("5 of 15 held-out prompts are in a.jsonl" in told.err) == (name == "b.jsonl")
 
 
+def test_columns_that_look_like_a_part_of_the_question_are_named(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}})
+    given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--reward", "my.py:reward"]
+    for row, unread in (({"context": "Seven.", "answer": "7"}, {"context": 2}), ({"answer": "7"}, None)):
+        (folder / "a.jsonl").write_text((json.dumps({"prompt": "How many?", **row}) + "\n") * 2)
+        assert new.main(["grpo", "mine.py", "--force", *given]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out).get("unread") == (unread and {"a.jsonl": unread})
+        assert ("context (in 2 of 2 rows)" in printed.err) == bool(unread)
+
+
 def test_a_name_that_the_page_has_too_is_refused(folder):
     (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):

@@ -1,6 +1,7 @@
 """All of a question reaches the prompt: passages, choices; what does not is named. Marks of final answers."""
 
 import json
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from transformers import AutoTokenizer
 
 from parts.answer_marks import hash_mark
 from parts.prompts import load_prompts
-from parts.question_parts import unread_parts
+from parts.question_parts import unread_parts, warn_unread
 from programs.data_loader.answers_and_tests import gold_of
 from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise
@@ -93,6 +94,12 @@ UNREAD = {
     "a chat as context": {"question": "How many?", "context": [{"role": "user", "content": "Seven."}], "answer": "7"},
     "an input beside a prompt": {"prompt": "How many?", "input": "Seven.", "output": "7"},
     "facts": {"question": "How many?", "facts": ["Seven.", "Eight."], "answer": True},
+    "an abstract": {"question": "How many?", "abstract": "Seven.", "answer": "7"},
+    "a longer doubtful name": {"question": "How many?", "patient_history": "Seven.", "answer": "7"},
+    "a contest's input": {"problem": "Add.", "input_format": "Two numbers.", "tests": ["assert f(1) == 2"]},
+    "German": {"prompt": "Wie viele?", "Kontext": "Sieben.", "answer": "7"},
+    "Chinese": {"prompt": "几个?", "背景": "七个。", "answer": "7"},
+    "a caption": {"question": "How many?", "image_caption": "Seven.", "answer": "7"},
 }
 
 
@@ -102,7 +109,7 @@ def test_a_part_of_the_question_that_no_prompt_holds_is_named(name, tmp_path, ca
     path = rows_file(tmp_path, UNREAD[name])
     load_rows(path)
     warning = capsys.readouterr().err
-    assert f"got the column {column}" in warning and f"--drop {column}" in warning
+    assert f"got the column {column}" in warning and f"--drop {shlex.quote(column)}" in warning
     load_rows(path, drop=[column])
     load_rows(path, mapping={"another_name": column})
     assert capsys.readouterr().err == ""
@@ -114,6 +121,32 @@ def test_advice_holds_for_a_column_in_another_case(options, tmp_path, capsys):
     load_rows(path)
     assert "--map background=context" in capsys.readouterr().err
     load_rows(path, **options)
+    assert capsys.readouterr().err == ""
+
+
+UNTAKEN = {
+    "a result": ({"question": "2+2?", "result": "4"}, {"answer": "4"}),
+    "labels": ({"question": "2+2?", "labels": ["4"]}, {"answer": "4"}),
+    "a summary's response": ({"prompt": "Sum up.", "model_response": "Short."}, {"completion": "Short."}),
+    "asserts": ({"prompt": "Write f.", "asserts": ["assert f() == 1"]}, {"tests": ["assert f() == 1"]}),
+    "a pair": ({"prompt": "Hi", "better": "a", "worse": "b"}, {"chosen": "a", "rejected": "b"}),
+}
+
+
+@pytest.mark.parametrize("name", UNTAKEN)
+def test_what_may_be_the_answer_of_a_row_without_one_is_named_with_the_map_for_it(name, tmp_path, capsys):
+    row, fields = UNTAKEN[name]
+    path = rows_file(tmp_path, row)
+    load_rows(path)
+    advice = capsys.readouterr().err.partition("--map ")[2].partition(",")[0].split()
+    (read,) = load_rows(path, mapping=dict(item.split("=") for item in advice)).rows
+    assert {key: read.get(key) for key in fields} == fields and capsys.readouterr().err == ""
+    assert run_script("data_loader", path, "--validate").returncode == 1
+
+
+def test_notes_about_answers_are_no_answers(tmp_path, capsys):
+    notes = {"num_correct": 3, "is_correct": True, "answer_type": "int", "response_length": 9, "sample_output": "4"}
+    load_rows(rows_file(tmp_path, {"prompt": "Name a prime.", **notes}, {"text": "Fine film.", "label": 1}))
     assert capsys.readouterr().err == ""
 
 
@@ -234,6 +267,11 @@ SOLID = {
         "answerKey": "B",
     },
     "an empty last column": {**ASK, **FOUR, "E": "", "answer": "B"},
+    "square brackets": {**ASK, "options": "[A] gas [B] solid [C] hot [D] salty", "answer": "B"},
+    "small letters in the texts": {**ASK, "options": [f"{k.lower()}) {v}" for k, v in FOUR.items()], "answer": "b"},
+    "answers with a truth each": {**ASK, "answers": [{"text": t, "correct": t == "solid"} for t in TEXTS]},
+    "another name of the right one": {**ASK, "options": TEXTS, "right_answer": "solid"},
+    "a capital": {**ASK, **columns("Option {}", "1234"), "Correct": "B"},
 }
 
 
@@ -342,6 +380,14 @@ GOLD = {
     "x = 1  #### the start": None,
     "```\n#### 4\n```": None,
     "##### 4": None,
+    "It is so.\n\n#### Conclusion": None,
+    "It is so.\n#### 3. Summary of the results": None,
+    "We add.\n#### Step 2": None,
+    "We add.\n#### Final Answer": None,
+    "We add.\n#### Answer: 42": "42",
+    "We add.\n#### The answer is **42**": "42",
+    "#### 42 apples": "42 apples",
+    "We add.\n#### -1,234.5": "-1234.5",
 }
 
 
@@ -354,3 +400,55 @@ def test_a_heading_of_a_markdown_answer_is_kept():
     text = "#### Colours\nRed and blue.\n#### Shapes\nRound ones."
     assert normalise({"question": "Name some.", "answer": text})["answer"] == text
     assert marked_answer(text) is None and hash_mark(text) is None
+
+
+ANSWERS = {
+    "a long answer beside a short one": ({"answer": "We add two and two to get it.", "final_answer": "4"}, "4"),
+    "MGSM": ({"answer": "Step-by-Step Answer: two and two are four.", "answer_number": 4}, "4"),
+    "a short answer wins": ({"answer": "four", "answer_number": 4}, "four"),
+    "TRL's solution": ({"solution": "$\\frac{1}{2}$"}, "$\\frac{1}{2}$"),
+    "BoolQ's label": ({"passage": "Two and two are four.", "label": 0}, "false"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_column_with_the_answer_alone_wins(name):
+    fields, answer = ANSWERS[name]
+    assert normalise({"question": "2+2?", **fields})["answer"] == answer
+
+
+def test_a_label_that_may_be_a_class_is_said(tmp_path, capsys):
+    load_rows(rows_file(tmp_path, {"question": "Who?", "label": 1}))
+    assert "may stand for a class" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------ dialogues
+
+DIALOGUES = {
+    "Guanaco": "### Human: Hi### Assistant: Yo",
+    "HH": "\n\nHuman: Hi\n\nAssistant: Yo",
+    "Alpaca": "### Instruction:\nHi\n\n### Response:\nYo",
+    "ChatML": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n",
+    "Llama 2": "<s>[INST] Hi [/INST] Yo </s>",
+    "Llama 3": "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\nYo<|eot_id|>",
+}
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_a_dialogue_in_one_text_is_split(name, capsys):
+    row = normalise({"text": DIALOGUES[name]})
+    assert row["prompt"] == [{"role": "user", "content": "Hi"}]
+    assert row["completion"] == [{"role": "assistant", "content": "Yo"}]
+    warn_unread("x.jsonl", [({"text": DIALOGUES[name]}, DIALOGUES[name])])  # as trainers read it
+    assert "1 of 1 prompts that are whole dialogues" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b"],
+)
+def test_an_open_dialogue_and_other_texts_stay(text, capsys):
+    assert normalise({"prompt": text})["prompt"] == [{"role": "user", "content": text}]
+    warn_unread("x.jsonl", [({"prompt": text}, text)])
+    assert capsys.readouterr().err == ""

@@ -5,6 +5,10 @@ import re
 
 BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,
@@ -60,7 +64,8 @@ def hash_mark(text: str) -> re.Match | None:
         return mark
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
     most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    if words > most or len(answer) > 120 or answer.endswith((":", "#")) or is_program(text[: mark.start()]):
+    is_title = HEADING.fullmatch(answer) or answer.endswith((":", "#"))
+    if words > most or len(answer) > 120 or is_title or is_program(text[: mark.start()]):
         return None
     return mark
 

@@ -59,7 +59,12 @@ REPLY_KEYS = {
     *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
     *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
 }
-ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
 EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
 
@@ -168,6 +173,11 @@ def form_of_text(head: bytes, name: str, form: str | None) -> str:
     elif form in ("txt", "csv", "tsv") and holds_json(head):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(head) else form
 
 
@@ -239,7 +249,7 @@ def is_reply(head: bytes) -> bool:
         value = json.loads(head)
     except (ValueError, RecursionError):
         return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
     return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
 
 

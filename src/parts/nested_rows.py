@@ -3,20 +3,32 @@
 import json
 import re
 
+from parts.data_files import ASKS, WEAK
 from parts.messages import RowFlaw, UserError, need, say
 
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
     *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
 }
 CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
-CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
+TURNS = (
+    r"(?:\A|\n\n)(Human|Assistant): ?",
+    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
+    r"<\|im_start\|>(\w+)\n",
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
+    r"(\[/?INST\])",
+    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+)
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
+SPEAKERS = {
+    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
+    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
+    **{"system": "system", "tool": "tool", "function response": "tool"},
+}
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -33,19 +45,22 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
         UserError: it holds rows, but not plainly which.
     """
     table = rows_of_columns(value, name, known) if alone else None
-    if table is not None or value.keys() & {*ASKS, *known}:
+    asks = value.keys() & {*ASKS, *known}
+    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
+    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
+    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
         return table
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
     rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
     objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
+    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
     if len(tables) == 1 and tables[0]:
         return tables[0]
     if alone and nested and not any(tables) and all(map(is_row, value.values())):
         rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
     keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1:
+    if len(keys) == 1 and not asks:
         unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
         if alone and unused:
             say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
@@ -128,7 +143,7 @@ def with_chats(row: dict) -> dict:
     for name in CHAT_COLUMNS:
         text = row.get(name)
         start = CHAT.match(text) if isinstance(text, str) else None
-        if not start or not text.rstrip().endswith("]"):
+        if not start or not text.rstrip().endswith(("]", "}")):
             continue
         try:
             messages = json.loads(text)
@@ -138,8 +153,35 @@ def with_chats(row: dict) -> dict:
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
         if all(
             isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
         ):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def turns_in(text: str) -> list[dict] | None:
+    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+
+    The last one is empty where the text ends with a speaker's mark.
+    """
+    for mark in TURNS:
+        above, *pieces = re.split(mark, text)
+        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
+        preface = TURN_ENDS.sub("", above).strip()
+        if "assistant" not in roles or None in roles or roles[0] == "assistant":
+            continue
+        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
+            continue
+        turns = []
+        for role, said in zip(roles, pieces[1::2], strict=True):
+            content = TURN_ENDS.sub("", said).strip()
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += f"\n\n{content}"
+            else:
+                turns.append({"role": role, "content": content})
+        if preface:
+            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
+        return turns
+    return None

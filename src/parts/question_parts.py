@@ -6,20 +6,25 @@ import shlex
 from collections import Counter
 
 from parts.messages import say
+from parts.nested_rows import turns_in
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    "starter_code",
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
+MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -31,6 +36,17 @@ ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
+# words of columns that hold what a model should write, and the field of the schema that takes them
+TARGET_WORDS = {
+    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
+    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
+    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
+    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
+    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
+    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
+}
+NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
+TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
 
 
@@ -54,7 +70,7 @@ def names_part(name: str) -> bool:
         return False
     if is_media(name):
         return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, "hint", "evidence"}
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
 
 
 def head_of(name: str) -> str:
@@ -65,13 +81,13 @@ def head_of(name: str) -> str:
 
 def words_in(name: str) -> list[str]:
     """The words of a column's name, which may be in camel case."""
-    return re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
     """Whether a column's name says that it holds images, sound, or where they lie."""
     stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
@@ -103,9 +119,10 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or all(row.get(number) is None for number in NUMBER_KEYS):
+            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
+            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
                 continue
         return (name,)
     for family in families:
@@ -126,6 +143,20 @@ def texts_in(value) -> list[str]:
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def target_fields(row: dict) -> dict[str, str]:
+    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
+    fields = {}
+    for name, value in row.items():
+        stems = [word.removesuffix("s") for word in words_in(name)]
+        known = [
+            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
+        ]
+        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
+        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
+            fields[name] = known[0]
+    return fields
 
 
 def squeezed(text: str) -> str:
@@ -164,11 +195,19 @@ def is_prepared(row: dict) -> bool:
     return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
 
 
-def warn_unread(source: str, asked: list[tuple[dict, object]]) -> None:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt."""
-    counts = Counter()
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
+
+    Prompts that hold their answer, a dialogue as one text, are counted too.
+    """
+    counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        turns = turns_in(prompt) if isinstance(prompt, str) else None
+        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+    if answered:
+        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -176,3 +215,4 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> None:
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
             "columns that are no part of it"
         )
+    return counts

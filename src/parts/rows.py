@@ -57,7 +57,7 @@ def json_rows(stream, name: str, form: str) -> list[dict]:
     else:
         value = json_lines(stream, name)
     is_object = isinstance(value, dict)
-    value = rows_in(value, name, alone=True) if is_object else value
+    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
     need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
     rows = []
     for number, row in enumerate(value, start=1):

@@ -7,16 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from parts.data_files import ASKS, WEAK
 from parts.messages import RowFlaw, UserError, need, say
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
 # what tells a header from a title above it, and from a row of data
-HEADER_NAMES = {
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description", "messages", "answer"),
-    *("completion", "response", "output", "solution", "chosen", "rejected", "choices", "id"),
-}
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")
 

@@ -36,6 +36,7 @@ ROOMS = (
     "published_tests",
     "choices",
     "forms",
+    "written_rows",
     "form_names",
     "records",
     "reading",

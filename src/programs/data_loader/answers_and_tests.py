@@ -10,6 +10,7 @@ from programs.data_loader.messages import GOLD_KEYS
 from programs.data_loader.test_checks import check_python, check_test
 
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
@@ -23,7 +24,7 @@ def gold_of(text: str) -> str | None:
     found = None
     while True:
         if mark := hash_mark(text):
-            text = mark[1].strip()
+            text = LEAD.sub("", mark[1].strip()).strip("* ")
             if MONEY.fullmatch(text):
                 text = text.replace(",", "").replace("$", "")
         else:
@@ -108,7 +109,7 @@ def as_tests(value, name: str):
     return value
 
 
-def tests_from_json(text: str, name: str):
+def tests_from_json(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
     """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
     decoder, text = JsonDecoder(), text.strip()
     try:
@@ -116,5 +117,5 @@ def tests_from_json(text: str, name: str):
         if decoder.flaws or end != len(text):
             raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
     except BadRow as error:
-        raise BadRow(name, error.parts["got"], "tests as JSON text, or Python source") from None
+        raise BadRow(name, error.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)

@@ -1,6 +1,7 @@
 """Questions with choices."""
 
 import ast
+import contextlib
 import json
 import random
 import re
@@ -8,13 +9,16 @@ import shlex
 import string
 from dataclasses import dataclass, field
 
-from parts.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty
+from parts.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.json_values import literal_value
 from programs.data_loader.messages import PICK_KEYS
 from programs.data_loader.passages import SCALAR
 
 LETTERS = string.ascii_uppercase
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
+RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
+PICK_WORDS = {*RIGHT_WORDS, "option", "choice", "label", "letter", "index", "idx", "number", "num", "true", "the", "is"}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 
@@ -135,29 +139,15 @@ def listed_in(text: str):
     """Choices in one text: JSON, a list or object as Python and numpy print it, or lines and marks; else the text."""
     text = text.strip()
     if text[0] in "[{":
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             return json.loads(text)
-        except (ValueError, RecursionError):
-            pass
         printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
         printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
-        try:
-            return literal(ast.parse(printed, mode="eval").body)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return text
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            return literal_value(ast.parse(printed, mode="eval").body)
+        return marked_choices(text) or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)
-
-
-def literal(node: ast.AST):
-    """The value of a list, an object or a constant in Python's form; ValueError for anything else."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [literal(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {literal(key): literal(item) for key, item in zip(node.keys, node.values, strict=True)}
-    raise ValueError
 
 
 def marked_choices(text: str) -> dict | None:
@@ -166,7 +156,7 @@ def marked_choices(text: str) -> dict | None:
     for marks in (LETTERS, LETTERS.lower(), [str(number) for number in range(1, 27)]):
         ends, found = [], 0
         for mark in marks:
-            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))\(?{mark}\s?[).:、．]\)?(?!\d)", text, re.MULTILINE))
+            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))[(\[]?{mark}\s?[).:、．\]]\)?(?!\d)", text, re.MULTILINE))
             if len(places) != 1 or places[0].start() < found:
                 break
             found = places[0].end()
@@ -214,7 +204,10 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
     expected, drop = numbers + letters_or_texts(choices), f"--drop {shlex.join(choices.columns)}"
     if picks:
-        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop}")
+        letters = re.findall(r"[A-Za-z0-9]", str(picks[0][1]))
+        several = 1 < len(letters) == len(re.findall(r"\w+", str(picks[0][1]).strip())) or isinstance(picks[0][1], list)
+        got = f"{shown(picks[0][1])}, several choices" if several else shown(picks[0][1])
+        raise BadRow(picks[0][0], got, expected, f"{'--on_bad skip' if several else 'mending the row'}, or {drop}")
     if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):
         raise BadRow(empty, "an empty cell", expected, f"leaving out the row, or --kind prompts --drop {empty}")
     names = ", ".join(name for name in row if not is_empty(row[name]))
@@ -236,7 +229,9 @@ def first_place(name: str, choices: Choices) -> int | None:
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
     """(column, value) of what may say which choice is right; a list of one counts as what it holds."""
-    values = [(name, row[name]) for name in PICK_KEYS if not is_empty(row.get(name)) and name not in choices.columns]
+    others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
+    names = [name for name in dict.fromkeys((*PICK_KEYS, *others)) if name not in choices.columns]
+    values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
     return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
 
 
@@ -292,8 +287,13 @@ def first_number(row: dict) -> int | None:
 def with_choices(question: str, texts: list[str]) -> str:
     """The question and its choices, each with its letter; a question that has them already, as it is."""
     pairs = list(zip(LETTERS, texts, strict=False))
-    if all(re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question) for letter, text in pairs):
+    marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in pairs]
+    bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
+    if all(
+        re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question)
+        for letter, text in zip(LETTERS, bare, strict=False)
+    ):
         return question
-    lettered = all(re.match(rf"\(?{letter}[).:]", text) for letter, text in pairs)
-    lines = texts if lettered else [f"{letter}. {text}" for letter, text in pairs]
+    upper = all(marks) and all(mark[0].isupper() for mark in marks)
+    lines = texts if upper else [f"{letter}. {text}" for letter, text in zip(LETTERS, bare, strict=False)]
     return "\n".join([question.rstrip(), "", *lines])

@@ -118,19 +118,13 @@ def settings_of(args) -> Settings:
     separator = args.txt_sep
     if separator is not None:
         separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+    names = ("kind", "on_bad", "limit", "max_bytes", "input_format", "dedup", "encoding", "delimiter")
     return Settings(
-        kind=args.kind,
+        **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),
         drop=tuple(args.drop),
         system_prompt=system,
-        on_bad=args.on_bad,
-        limit=args.limit,
-        max_bytes=args.max_bytes,
         text_separator=separator,
-        input_format=args.input_format,
-        dedup=args.dedup,
-        encoding=args.encoding,
-        delimiter=args.delimiter,
     )
 
 
@@ -258,6 +252,7 @@ class Run:
             "counts": self.reader.counts,
             "outputs": self.outputs,
             "unread": dict(self.reader.unread),
+            "no_answer": {name: count for (name, _), count in self.reader.untaken.items()},
             "errors": self.first_rejected,
             "stats": self.stats.report() if looks else {},
         }
@@ -292,7 +287,9 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int((bool(rejected) and only_look) or (bool(run.reader.unread or collapse) and args.validate))
+    return int(
+        (bool(rejected) and only_look) or (bool(run.reader.unread or run.reader.untaken or collapse) and args.validate)
+    )
 
 
 def print_summary(run: Run) -> None:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 
 from parts.messages import need, suggest
-from parts.nested_rows import with_chats
+from parts.nested_rows import turns_in, with_chats
 from parts.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from programs.data_loader.bad_rows import KINDS, BadRow, shown
 from programs.data_loader.forms import (
@@ -17,13 +17,12 @@ from programs.data_loader.forms import (
     as_code,
     as_conversation,
     as_math,
-    as_ours,
     as_preferences,
     as_prompts,
     as_response,
-    as_verl,
     as_worked,
     marks_answer,
+    names_value,
 )
 from programs.data_loader.json_values import as_plain
 from programs.data_loader.messages import (
@@ -35,6 +34,7 @@ from programs.data_loader.messages import (
     RESPONSE_KEYS,
     TEST_KEYS,
 )
+from programs.data_loader.written_rows import as_ours, as_verl
 
 FORMS: dict[str, Callable[[Shape], None]] = {
     "prompts": as_prompts,
@@ -83,7 +83,8 @@ def form_of(row: dict) -> str | None:
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's
-    if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
+    marked = any(marks_answer(row.get(name)) for name in ("answer", "solution"))
+    if form == "prompts" and (marked or names_value(row.get("solution"))):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
         return "code"  # HumanEval's without entry_point
@@ -155,8 +156,24 @@ def known_names(row: dict) -> dict:
     if isinstance(question, dict) and isinstance(question.get("stem"), str):
         row = {**{name: value for name, value in row.items() if name != "question"}, **question}
         row["question"] = row.pop("stem")
+    if not {*row} & {*CHAT_KEYS[:-1], "chosen", "source", "reward_model", *RESPONSE_KEYS}:
+        for name in ("text", "prompt", "chat", "dialogue", "conversation"):
+            turns = turns_in(row[name]) if isinstance(row.get(name), str) else None
+            if turns and turns[-1]["content"] and turns[-1]["role"] == "assistant":
+                row = {**{key: value for key, value in row.items() if key != name}, "messages": turns}
+                if isinstance(row.get("system"), str):
+                    row["system"] = row["system"].removeprefix("SYSTEM: ")  # Glaive's
+                break
+    if is_paired(row.get("inputs"), row.get("outputs")):
+        row = {**row, "input_output": {"inputs": row["inputs"], "outputs": row["outputs"]}}
+        row = {name: value for name, value in row.items() if name not in ("inputs", "outputs")}
     new = new_names(tuple(row))
     return {new.get(name, name): value for name, value in row.items()} if new else row
+
+
+def is_paired(inputs, outputs) -> bool:
+    """Whether two columns hold the inputs and outputs of tests."""
+    return isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) > 0
 
 
 @functools.lru_cache(4096)
@@ -164,7 +181,7 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct_answer", "answer_key"}
+    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct", "answer_key"}
     found = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in found.items() if plain in known and plain not in names}
 

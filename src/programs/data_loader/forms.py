@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.question_parts import unread_parts
+from parts.answer_marks import is_program
+from parts.nested_rows import turns_in
+from parts.question_parts import target_fields, unread_parts
 from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
-from programs.data_loader.json_values import JsonDecoder, as_plain
-from programs.data_loader.media import media_column
+from programs.data_loader.choices import LETTERS, choices_of, listed_in, right_choice, with_choices
+from programs.data_loader.media import check_media
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -27,7 +28,14 @@ from programs.data_loader.messages import (
     without_placeholder,
 )
 from programs.data_loader.passages import passages_before
-from programs.data_loader.published_tests import METHOD, ground_truth, joined_tests, prompt_names, read_tests
+from programs.data_loader.published_tests import (
+    METHOD,
+    check_language,
+    ground_truth,
+    joined_tests,
+    prompt_names,
+    read_tests,
+)
 from programs.data_loader.test_checks import check_python, check_runnable
 
 READERS = {
@@ -58,6 +66,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
+        self.untaken: dict[str, str] = {}  # {column: field} that look like an answer, where the row has none
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -130,9 +139,11 @@ class Shape:
         gold = gold_of(text)
         if gold is not None and not gold.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
-        if name == "solution" and gold is None:
+        if name == "solution" and gold is None and not names_value(text):
             raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
         self.out["answer"] = text if gold is None else gold
+        if name == "solution" and gold is None:
+            self.out[name] = text  # TRL's rewards read it
         if gold is not None and not BARE_MARK.fullmatch(text.strip()):
             taken = name != "solution" and self.row.get("solution") is not None
             self.out["answer_text" if taken else "solution"] = text
@@ -140,6 +151,8 @@ class Shape:
     def gold(self, name: str) -> None:
         """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
         value = self.row[name]
+        if name == "label" and not isinstance(value, bool) and value in (0, 1):
+            value = self.class_label(value)
         fields = {"answer": value}
         if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
             fields = ground_truth(value, name, self.row)
@@ -153,12 +166,20 @@ class Shape:
             self.out.update(fields)
             self.used.add(name)
 
+    def class_label(self, value: int):
+        """What a `label` of 0 or 1 says: in SuperGLUE's BoolQ false or true, elsewhere perhaps a class."""
+        if self.row.get("passage") is None:
+            self.notes.append("rows have the answer 0 or 1 by `label`, which may stand for a class; --drop label if so")
+            return value
+        self.notes.append("rows have a passage and a label of 0 or 1, read as false and true, as in BoolQ")
+        self.row["label"] = value == 1
+        return value == 1
+
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
-        if name := media_column(row, "".join(message["content"] for message in out["prompt"])):
-            advice = f"leaving out the row, or --drop {name} where the text stands alone"
-            raise BadRow(name, shown(row[name]), "text only: images, video and audio are not read", advice)
+        if check_media(row, out["prompt"]):
+            self.notes.append("prompts have a Markdown image, which a model of text does not see")
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -188,26 +209,48 @@ class Shape:
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
+            if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
+                self.untaken = {name: field for name, field in target_fields(row).items() if name not in known}
         return out
 
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    for names, got, expected in OTHER_SHAPES:
-        if all(shape.row.get(name) is not None for name in names):
-            raise BadRow(
-                names[0], f"{got} ({', '.join(names)})", expected, "a file in that form, or --drop for the columns"
-            )
+    row, advice = shape.row, "a file in that form, or --drop for the columns"
+    for names in MESSAGES_ALONE:
+        if all(name in row for name in names):
+            got = f"one message of a conversation ({', '.join(names)})"
+            raise BadRow(names[0], got, "whole conversations in `messages`", advice)
+    pairs = {}
+    for name in row:
+        if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
+            pairs.setdefault(match[1].lower(), []).append(name)
+    if names := next((names for names in pairs.values() if len(names) > 1), None):
+        got = f"several responses to compare ({', '.join(names)})"
+        raise BadRow(names[0], got, "the better one in `chosen`, the other in `rejected`", advice)
     shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
-    """A problem and its final answer, given or in a worked solution."""
+    """A problem and its final answer, given or in a worked solution; of a long text and a short one the short."""
     shape.prompt()
-    name = shape.name(ANSWER_KEYS)
-    if name is None:
+    names = [name for name in ANSWER_KEYS if shape.row.get(name) is not None and name not in shape.used]
+    if not names:
         shape.take(ANSWER_KEYS, "an answer")
-    shape.gold(name)
+    short = [name for name in names[1:] if name not in ("label", "solution") and is_short(shape.row[name])]
+    text = shape.row[names[0]]
+    if names[0] == "answer" and short and not is_short(text) and not marks_answer(text):
+        shape.gold(short[0])
+        shape.used.add("answer")
+        shape.out["answer_text" if shape.row.get("solution") is not None else "solution"] = text
+    else:
+        shape.gold(names[0])
+
+
+def is_short(value) -> bool:
+    """Whether a value may be an answer without its explanation."""
+    text = value.strip() if isinstance(value, str) else ""
+    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 def as_choices(shape: Shape) -> None:
@@ -236,6 +279,7 @@ def as_code(shape: Shape) -> None:
     """A task and its tests: HumanEval, MBPP, APPS and alike."""
     shape.prompt()
     row = shape.row
+    check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
     name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
     taken, shape.out["tests"] = joined_tests(row, name)
@@ -339,38 +383,26 @@ def split_prompt(chosen, rejected) -> tuple:
 
 def dialogue(text: str, name: str) -> list[dict]:
     """The messages of a text with `Human:` and `Assistant:` turns."""
-    pieces = re.split(r"(?:\A|\n\n)(Human|Assistant): ?", text)
-    if len(pieces) < 3 or pieces[0].strip():
+    turns = turns_in(text)
+    if turns is None:
         expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
         raise BadRow(name, shown(text), expected, "--map prompt=COLUMN")
-    roles = {"Human": "user", "Assistant": "assistant"}
-    return [{"role": roles[who], "content": said.strip()} for who, said in zip(pieces[1::2], pieces[2::2], strict=True)]
-
-
-def as_ours(shape: Shape) -> None:
-    """A row that this script wrote, for itself or for TRL: checked, and otherwise as it is."""
-    row, out, shape.is_ours = shape.row, shape.out, True
-    row.update(decoded(row, shape.used))
-    texts = row["text_fields"] if isinstance(row.get("text_fields"), list) else ()
-    shape.used.add("text_fields")
-    out["prompt"] = as_prompt(row["prompt"], "prompt")
-    for name in texts:
-        value = row.get(name) if isinstance(name, str) else None
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-            row[name] = value[0].get("content")
-    shape.used.add("prompt")
+    return turns
 
 
 def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
     """What to do where one of these names stands inside an object, or in a list of objects."""
     for column, value in row.items():
-        several = isinstance(value, list) and len(value) > 1
+        text = isinstance(value, str) and value.lstrip()[:1] == "["
+        value = listed_in(value) if text else value
+        several = isinstance(value, list) and (len(value) > 1 or text)
         inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
         if isinstance(inner, dict) and (
             name := next((name for name in names if isinstance(inner.get(name), str)), None)
         ):
             if several:
-                return f"a file with a row for each of the {len(value)} objects in {column}"
+                form = ", which are JSON or Python text" if text else ""
+                return f"a file with a row for each of the {len(value)} objects in {column}{form}"
             return f"--map {names[0]}={path}.{name}, and the other fields likewise"
     return None
 
@@ -384,90 +416,20 @@ def check_paired_preference(row: dict) -> None:
             raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
 
 
-def as_verl(shape: Shape) -> None:
-    """A row of verl's five columns; one that this script wrote comes back as it was."""
-    row = shape.row
-    extra = row.get("extra_info")
-    gold = row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
-    field = extra.get("ground_truth_field") if isinstance(extra, dict) else None
-    if not isinstance(field, str):
-        foreign_verl(shape)
-        return
-    inner = {key: value for key, value in extra.items() if key not in OWN_INFO and value is not None}
-    inner.update(decoded(extra, set()))
-    inner = {key.removeprefix("column:"): value for key, value in inner.items()}
-    name, _, form = field.partition(":")
-    if name not in ("answer", "tests", "none"):
-        raise BadRow("extra_info.ground_truth_field", shown(field), "answer, tests or none")
-    if name != "none":
-        inner[name] = from_json(gold, "reward_model.ground_truth") if form == "json" else gold
-    others = {key: value for key, value in row.items() if key not in VERL_COLUMNS}  # agent_name, say
-    shape.row = {**others, "prompt": row["prompt"], **inner}
-    shape.used.clear()
-    as_ours(shape)
-
-
-def foreign_verl(shape: Shape) -> None:
-    """A row that verl reads and this script did not write: its columns stay as they are, for --for verl."""
-    row, out, model = shape.row, shape.out, shape.row["reward_model"]
-    gold = model.get("ground_truth") if isinstance(model, dict) else None
-    out["prompt"] = as_prompt(row["prompt"], "prompt")
-    out["source"] = as_answer(row["data_source"], "data_source")
-    shape.used |= {"prompt", "data_source"}
-    if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
-        raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
-    if gold not in (None, ""):
-        out.update(ground_truth(gold, "reward_model.ground_truth", row))
-    extra = row.get("extra_info")
-    if isinstance(extra, dict):
-        coded = decoded({**row, **extra}, set())
-        row.update({name: value for name, value in coded.items() if name in row})
-        extra = row["extra_info"] = {**extra, **{name: value for name, value in coded.items() if name in extra}}
-        extra.pop("json_columns", None)
-        if isinstance(extra.get("index"), int | str) and row.get("id") is None:
-            out["id"] = str(extra["index"])
-    for name in ("answer", "tests", "ground_truth", "source"):
-        if name in out and row.get(name) is not None:  # a column of the row's own beside verl's
-            out[f"column:{name}"] = row[name]
-            shape.used.add(name)
-
-
-def decoded(row: dict, used: set) -> dict:
-    """Columns that a parquet file holds as JSON text, as `json_columns` says."""
-    names = row.get("json_columns")
-    if not isinstance(names, list):
-        return {}
-    used.add("json_columns")
-    return {name: from_json(row[name], name) for name in names if isinstance(name, str) and row.get(name) is not None}
-
-
-def from_json(text, name: str):
-    """The value of JSON text that this script wrote."""
-    if not isinstance(text, str):
-        raise BadRow(name, shown(text), "JSON text, as json_columns says")
-    decoder = JsonDecoder()
-    try:
-        value, end = decoder.decode(text)
-    except BadRow as error:
-        raise BadRow(name, error.parts["got"], "JSON text, as json_columns says") from None
-    if decoder.flaws or text[end:].strip():
-        got = decoder.flaws[0].parts["got"] if decoder.flaws else f"{shown(text[end:])} after JSON"
-        raise BadRow(name, got, "JSON text, as json_columns says")
-    return as_plain(value, name, any_size=name in TEST_KEYS)
-
-
 RESERVED = ("text_fields", "json_columns")
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
 
-# columns that say that a text is no prompt by itself
-OTHER_SHAPES = (
-    (("parent_id", "role"), "one message of a tree, as OpenAssistant has them", "whole conversations in `messages`"),
-    (("response_a", "response_b"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
-    (("response_1", "response_2"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
-)
-VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+# columns of a row that is one message, as OpenAssistant's are
+MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
+ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary))_?([ab]|[0-9])")
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
+
+
+def names_value(value) -> bool:
+    """Whether a `solution` is the answer alone, as in TRL's data for rewards: a number, a formula or a word."""
+    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
+        return False
+    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
 
 
 def marks_answer(value) -> bool:

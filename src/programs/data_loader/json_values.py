@@ -1,5 +1,6 @@
 """JSON values, one at a time, in bounded memory."""
 
+import ast
 import datetime
 import decimal
 import json
@@ -86,13 +87,22 @@ class JsonDecoder:
         if self.flaws:
             raise self.flaws[0]
         if not isinstance(value, dict):
-            raise BadRow("row", f"{type(value).__name__} {shown(value)}", "a JSON object with named fields")
+            raise no_object(value)
         if self.long_integer or text.count("[") + text.count("{") > MAX_DEPTH or HALF_PAIR.search(text):
             return as_plain(value)
         return value
 
 
+JSON_NAMES = {"null": None, "true": True, "false": False}
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def no_object(value) -> BadRow:
+    """The flaw of a row that is no object; messages alone have no name."""
+    expected = "a JSON object with named fields"
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    return BadRow("row", f"{type(value).__name__} {shown(value)}", expected, *advice)
 
 
 def nearby(text: str, at: int) -> str:
@@ -145,3 +155,18 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     if isinstance(value, decimal.Decimal):
         return str(value)
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+
+
+def literal_value(node: ast.expr):
+    """The plain value of a Python literal in which null, true and false may stand; ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
+        return JSON_NAMES[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [literal_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {literal_value(key): literal_value(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError(ast.dump(node)[:80])

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from parts.messages import need, say, suggest
+from parts.messages import need, say
 from programs.data_loader.bad_rows import BadRows, shown
 from programs.data_loader.batches import Collator, RowSet, prompt_ids
-from programs.data_loader.reading import Settings, expand
+from programs.data_loader.reading import expand, reading_settings
 from programs.data_loader.row_reader import RowReader, load_rows
 from programs.data_loader.writing import chunks
 
@@ -199,15 +199,6 @@ def create_dataloader(
     return PromptLoader(sets, Collator(tokenizer), settings)
 
 
-def reading_settings(kind: str, reading: dict) -> Settings:
-    """The settings that keyword arguments of load_rows mean."""
-    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
-    wrong = [name for name in reading if name not in known]
-    near = suggest(wrong[0], known) if wrong else ""
-    need(not wrong, f"got the argument {wrong[:1]}; expected one of {', '.join(known)}{near}")
-    return Settings(kind, **{**reading, "drop": tuple(reading.get("drop", ()))})
-
-
 def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
     """Rows while they are read; a bad one raises BadRows at once unless on_bad is "skip", and none at all UserError."""
     settings = reading_settings(kind, reading)
@@ -218,7 +209,7 @@ def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
 
     reader, warned = RowReader(sources, settings, refuse), False
     for row in reader:
-        if reader.unread and not warned:  # the end of a stream may be days away
+        if (reader.unread or reader.untaken) and not warned:  # the end of a stream may be days away
             reader.say_notes()
             warned = True
         yield row

@@ -1,22 +1,35 @@
 """Columns that hold images, video or audio."""
 
-import functools
 import re
 
-NAMES = re.compile(
-    r"(decoded_)?(image|img|picture|photo|figure|screenshot|video|audio|frame)s?(_?\d+|_(paths?|urls?|files?|bytes))?"
-    r"|multi_modal_data|pixel_values",
-    re.IGNORECASE,
-)
+from parts.question_parts import MEDIA, is_media, words_in
+from programs.data_loader.bad_rows import BadRow, shown
+
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-MARKS = re.compile(r"<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>")
+PLACE = r"(<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>)"
+MARKS = re.compile(PLACE)
+PLACED = re.compile(rf"^\s*{PLACE}|{PLACE}\s*$", re.MULTILINE)  # at an end of a line: not a word of the text
+PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
 
 
-@functools.lru_cache(4096)
 def is_media_name(name: str) -> bool:
-    """Whether a column's name is that of images, video or audio."""
-    return NAMES.fullmatch(name) is not None
+    """Whether a column's name is that of images, video or audio, not of another thing's picture."""
+    begins = words_in(name)[:1]
+    plain = begins and begins[0].removesuffix("s") in MEDIA | {"decoded"} and is_media(name)
+    return plain or name in ("multi_modal_data", "pixel_values")
+
+
+def check_media(row: dict, prompt: list[dict]) -> bool:
+    """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
+    text = "\n".join(message["content"] for message in prompt)
+    expected = "text only: images, video and audio are not read"
+    if name := media_column(row, text):
+        advice = f"leaving out the row, or --drop {name} where the text stands alone"
+        raise BadRow(name, shown(row[name]), expected, advice)
+    if place := PLACED.search(text):
+        raise BadRow("prompt", f"the place of an image, {shown(place[0].strip())}", expected, "--on_bad skip")
+    return PICTURE.search(text) is not None
 
 
 def media_column(row: dict, text: str = "") -> str | None:

@@ -1,5 +1,6 @@
 """Chat messages."""
 
+from parts.question_parts import is_empty
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.media import media_column
 
@@ -10,7 +11,18 @@ PROMPT_KEYS = (
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 GOLD_KEYS = (
     *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-    *("golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold", "target", "expected"),
+    *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
+    *(
+        "accepted_answers",
+        "golden_answer",
+        "golden_answers",
+        "ground_truth",
+        "ground_truths",
+        "golden",
+        "gold",
+        "target",
+        "expected",
+    ),
     *("answers", "answers_spans", "final_decision", "label", "verification_info"),
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
@@ -21,7 +33,18 @@ PICK_KEYS = (
 )
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = (
-    *("tests", "test_list", "test_cases", "input_output", "public_test_cases", "private_test_cases"),
+    *(
+        "tests",
+        "test_list",
+        "test_cases",
+        "unit_tests",
+        "unit_test",
+        "test_code",
+        "official_tests",
+        "input_output",
+        "public_test_cases",
+        "private_test_cases",
+    ),
     *("public_tests", "private_tests", "generated_tests", "hidden_unit_tests", "test"),
 )
 ROLES = {
@@ -111,9 +134,8 @@ def without_placeholder(value):
     last = value[-1] if isinstance(value, list) and len(value) > 1 else None
     if not isinstance(last, dict) or ROLES.get(str(last.get("role", last.get("from")))) != "assistant":
         return value
-    said = last.get("content", last.get("value"))
-    empty = said is None or said == [] or (isinstance(said, str) and not said.strip())
-    return value[:-1] if empty and not (last.get("tool_calls") or last.get("function_call")) else value
+    empty = all(is_empty(item) for key, item in last.items() if key not in ("role", "from"))
+    return value[:-1] if empty else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:

@@ -1,11 +1,13 @@
 """Published forms of tests and ground truths, as the sandbox and the rewards take them."""
 
 import ast
+import contextlib
 import json
 import re
 
 from programs.data_loader.answers_and_tests import accepted_answers, as_answer, as_tests, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.json_values import literal_value
 from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.test_checks import parsed
 
@@ -14,7 +16,11 @@ NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 NODES = re.compile(r"^[^#\n]*\b(ListNode|TreeNode|Node)\b", re.MULTILINE)
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-JSON_NAMES = {"null": None, "true": True, "false": False}
+CASE_KEYS = {"stdin": "input", "stdout": "output", "expected_output": "output", "expected": "output"}
+OTHER_LANGUAGES = re.compile(
+    r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
+    r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
+)
 
 
 def read_tests(value, name: str, row: dict):
@@ -26,6 +32,11 @@ def read_tests(value, name: str, row: dict):
         check_language(value, name)
         value = value["test_cases"]
     function = function_of(row)
+    lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
+    if lists and function and not row.get("entry_point") and not value.get("fn_name"):
+        value = {**value, "fn_name": function}
+    if isinstance(value, list):
+        value = [known_keys(case) if isinstance(case, dict) else case for case in value]
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
         calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
@@ -41,10 +52,17 @@ def read_tests(value, name: str, row: dict):
     return as_tests(value, name)
 
 
+def known_keys(case: dict) -> dict:
+    """A case of a test with its keys as they are known: `stdin` is `input`, `expected_output` is `output`."""
+    if "input" not in case and "stdin" not in case:
+        return case
+    return {CASE_KEYS.get(key, key): item for key, item in case.items()}
+
+
 def check_language(value: dict, name: str) -> None:
     """Raise BadRow where tests are for another language."""
-    language = value.get("language")
-    if isinstance(language, str) and not language.lower().startswith("py"):
+    language = next((value[key] for key in ("language", "programming_language", "lang") if key in value), None)
+    if isinstance(language, str) and OTHER_LANGUAGES.fullmatch(language):
         raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
 
 
@@ -97,29 +115,11 @@ def paired(calls: list[dict], cases: list[dict]):
 
 def plain_value(text: str, name: str):
     """The value of JSON text, or of a Python literal in which null, true and false may stand; nothing is run."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return node_value(ast.parse(text.strip(), mode="eval").body)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        raise BadRow(name, shown(text), "values in JSON or Python") from None
-
-
-def node_value(node: ast.expr):
-    """The plain value that a literal stands for; ValueError for anything else."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
-        return JSON_NAMES[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [node_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {node_value(key): node_value(item) for key, item in zip(node.keys, node.values, strict=True)}
-    raise ValueError(ast.dump(node)[:80])
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return literal_value(ast.parse(text.strip(), mode="eval").body)
+    raise BadRow(name, shown(text), "values in JSON or Python")
 
 
 def named_values(text: str, name: str) -> dict:
@@ -127,7 +127,7 @@ def named_values(text: str, name: str) -> dict:
     lines = [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
     try:
         call = ast.parse(f"f({', '.join(lines)})", mode="eval").body
-        values = {item.arg: node_value(item.value) for item in call.keywords}
+        values = {item.arg: literal_value(item.value) for item in call.keywords}
         if call.args or None in values:
             raise ValueError(text)
     except (ValueError, SyntaxError, TypeError, AttributeError, RecursionError, MemoryError):
@@ -207,13 +207,16 @@ def ground_truth(value, name: str, row: dict) -> dict:
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}
             return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+        if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
+            return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
         return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
     if isinstance(whole, list) and whole:
         cases = all(isinstance(item, dict) and "input" in item for item in whole)
-        if cases or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
+        pairs = row.get("entry_point") and all(isinstance(item, list) and len(item) == 2 for item in whole)
+        if cases or pairs or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
             return {"tests": read_tests(whole, name, row)}
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.data_files import open_data
-from parts.messages import UserError, need
+from parts.messages import UserError, need, suggest
 from parts.rows import hub_rows, is_hub_id
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, PACKED, SUFFIXES
 from programs.data_loader.form_names import check_kind
@@ -135,6 +135,15 @@ class Settings:
         formats = sorted(set(SUFFIXES.values()))
         known = self.input_format in (None, *formats)
         need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
+
+
+def reading_settings(kind: str, reading: dict) -> Settings:
+    """The settings that keyword arguments of load_rows mean."""
+    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
+    wrong = [name for name in reading if name not in known]
+    near = suggest(wrong[0], known) if wrong else ""
+    need(not wrong, f"got the argument {wrong[:1]}; expected one of {', '.join(known)}{near}")
+    return Settings(kind, **{**reading, "drop": tuple(reading.get("drop", ()))})
 
 
 def records_of(source: str, settings: Settings) -> Iterator[Record]:

@@ -17,7 +17,7 @@ from parts.messages import RowFlaw, UserError, need, suggest
 from parts.nested_rows import rows_in
 from parts.tables import OTHER_ENCODING, table_rows
 from programs.data_loader.bad_rows import HEAD, MAX_LINE, BadRow, shown
-from programs.data_loader.json_values import JsonDecoder, Record, as_plain, broken, nearby
+from programs.data_loader.json_values import JsonDecoder, Record, as_plain, broken, nearby, no_object
 
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 COMMAS = re.compile(r"[ \t\n\r,]*")
@@ -229,7 +229,7 @@ def checked(number: int, row) -> Record:
     """A record of a row that Python holds already."""
     try:
         if not isinstance(row, dict):
-            raise BadRow("row", shown(row), "an object with named fields")
+            raise no_object(row)
         return Record(number, as_plain(row))
     except BadRow as error:
         return broken(number, error, shown(row))

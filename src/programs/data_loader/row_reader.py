@@ -6,19 +6,19 @@ import itertools
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from parts.messages import RowFlaw, UserError, say, suggest
 from parts.nested_rows import with_chats
 from parts.question_parts import is_media, plain_name
-from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, line_of
 from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts, marks_answer
 from programs.data_loader.json_values import Record
 from programs.data_loader.messages import ANSWER_KEYS, PROMPT_KEYS
-from programs.data_loader.reading import Settings, distinct_names, expand, records_of
+from programs.data_loader.reading import Settings, distinct_names, expand, reading_settings, records_of
 
 FEW_PROMPTS = 20
 
@@ -64,6 +64,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
+        self.untaken: Counter[tuple[str, str]] = Counter()  # (column, field) of what may be an answer, by their rows
         self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
 
     @property
@@ -147,6 +148,13 @@ class RowReader:
                 else f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
             )
             say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {shlex.quote(name)}")
+        if self.untaken:
+            columns = ", ".join(name for name, _ in self.untaken)
+            fields = {field: name for name, field in reversed(self.untaken)}  # the first column of each
+            flags = " ".join(shlex.quote(f"{field}={name}") for field, name in fields.items())
+            got = f"got {max(self.untaken.values())} of {self.counts['read']} rows without answer, tests or completion"
+            drop = f"--drop {shlex.join(name for name, _ in self.untaken)} where they hold none"
+            say(f"warning: {got}, beside the columns {columns}; try --map {flags}, or {drop}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
@@ -163,6 +171,7 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
+        self.untaken.update(shape.untaken.items())
         self.notes.update(shape.notes)
         packed = isinstance(row.get("private_test_cases"), str)
         self.notes["rows have pickled private_test_cases, which are never opened: they get the public tests"] += packed
@@ -221,7 +230,8 @@ class RowReader:
             self.kinds["prompts"] += 1
             self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
             return "prompts", records
-        form, count = forms.most_common(1)[0]
+        form = max(forms, key=lambda form: (forms[form], form != "prompts"))  # of equals the one with answers
+        count = forms[form]
         kind = CUSTOM[form][1] if form in CUSTOM else form
         if form in ("ours", "verl"):
             self.kinds.update(kinds.keys() or ["prompts"])
@@ -264,22 +274,7 @@ class Loaded:
     counts: dict[str, int]
 
 
-def load_rows(
-    sources,
-    kind: str = "auto",
-    *,
-    mapping: dict | None = None,
-    system_prompt: str | None = None,
-    on_bad: str = "fail",
-    limit: int | None = None,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    text_separator: str | None = None,
-    drop: Iterable[str] = (),
-    dedup: bool = False,
-    input_format: str | None = None,
-    encoding: str | None = None,
-    delimiter: str | None = None,
-) -> Loaded:
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
     """Read all rows of files, folders, globs, hub ids or generators into the schema.
 
     Args:
@@ -302,24 +297,11 @@ def load_rows(
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    settings = Settings(
-        kind=kind,
-        mapping=mapping,
-        system_prompt=system_prompt,
-        on_bad=on_bad,
-        limit=limit,
-        max_bytes=max_bytes,
-        text_separator=text_separator,
-        drop=tuple(drop),
-        dedup=dedup,
-        input_format=input_format,
-        encoding=encoding,
-        delimiter=delimiter,
-    )
+    settings = reading_settings(kind, reading)
     rejected = []
     reader = RowReader(sources, settings, rejected.append)
     rows = list(reader)
-    if rejected and on_bad == "fail":
+    if rejected and settings.on_bad == "fail":
         raise BadRows(rejected, len(rejected))
     reader.need_rows(rejected)
     reader.say_notes()

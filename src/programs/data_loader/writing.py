@@ -13,8 +13,8 @@ from pathlib import Path
 from parts.messages import UserError, need, say
 from programs.data_loader.bad_rows import CHUNK, TARGETS
 from programs.data_loader.form_names import kind_of
-from programs.data_loader.forms import OWN_INFO, VERL_COLUMNS
 from programs.data_loader.published_tests import ground_truth
+from programs.data_loader.written_rows import OWN_INFO, VERL_COLUMNS
 
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")

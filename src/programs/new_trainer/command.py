@@ -29,7 +29,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import checked, prompts_of, trained
+from programs.new_trainer.training import checked, prompts_of, trained, unread_columns
 
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
@@ -72,6 +72,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["functions"] = outline(source)
     if not started:
         return 0, report
+    unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
+    report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
     report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     flags = as_flags(given, OF_A_RUN)

@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 
 from parts.bundle import BUNDLE
-from parts.messages import need, say
+from parts.messages import UserError, need, say
+from parts.question_parts import warn_unread
+from parts.rows import check_prompt
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
 
@@ -50,13 +52,25 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def prompts_of(file: str) -> list[str]:
-    """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
+def rows_of(file: str) -> list[dict]:
+    """The rows of a JSONL file with prompts; of another file none, as the page says what is wrong with it."""
     try:
-        lines = Path(file).read_bytes().splitlines()
-        return [json.dumps(json.loads(line)["prompt"]) for line in lines if line.strip()]
-    except (OSError, ValueError, LookupError, TypeError):
+        rows = [json.loads(line) for line in Path(file).read_bytes().splitlines() if line.strip()]
+        for number, row in enumerate(rows, start=1):
+            check_prompt(row["prompt"], f"{file}, row {number}")
+    except (OSError, ValueError, LookupError, TypeError, UserError):
         return []
+    return rows
+
+
+def prompts_of(file: str) -> list[str]:
+    """The prompts of a JSONL file as text."""
+    return [json.dumps(row["prompt"]) for row in rows_of(file)]
+
+
+def unread_columns(file: str) -> dict[str, int]:
+    """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
+    return dict(warn_unread(file, [(row, row["prompt"]) for row in rows_of(file)]))
 
 
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
