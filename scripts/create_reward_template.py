@@ -338,7 +338,12 @@ REPLY_KEYS = {
     *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
     *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
 }
-ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
 EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
 
@@ -447,6 +452,11 @@ def form_of_text(head: bytes, name: str, form: str | None) -> str:
     elif form in ("txt", "csv", "tsv") and holds_json(head):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(head) else form
 
 
@@ -518,7 +528,7 @@ def is_reply(head: bytes) -> bool:
         value = json.loads(head)
     except (ValueError, RecursionError):
         return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
     return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
 
 
@@ -599,10 +609,7 @@ SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
 # what tells a header from a title above it, and from a row of data
-HEADER_NAMES = {
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description", "messages", "answer"),
-    *("completion", "response", "output", "solution", "chosen", "rejected", "choices", "id"),
-}
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
@@ -732,18 +739,14 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 
 # ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
 
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
     *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
 }
 CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
-CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -760,19 +763,22 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
         UserError: it holds rows, but not plainly which.
     """
     table = rows_of_columns(value, name, known) if alone else None
-    if table is not None or value.keys() & {*ASKS, *known}:
+    asks = value.keys() & {*ASKS, *known}
+    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
+    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
+    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
         return table
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
     rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
     objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
+    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
     if len(tables) == 1 and tables[0]:
         return tables[0]
     if alone and nested and not any(tables) and all(map(is_row, value.values())):
         rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
     keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1:
+    if len(keys) == 1 and not asks:
         unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
         if alone and unused:
             say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
@@ -855,7 +861,7 @@ def with_chats(row: dict) -> dict:
     for name in CHAT_COLUMNS:
         text = row.get(name)
         start = CHAT.match(text) if isinstance(text, str) else None
-        if not start or not text.rstrip().endswith("]"):
+        if not start or not text.rstrip().endswith(("]", "}")):
             continue
         try:
             messages = json.loads(text)
@@ -865,6 +871,7 @@ def with_chats(row: dict) -> dict:
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
         if all(
             isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
         ):
@@ -912,7 +919,7 @@ def json_rows(stream, name: str, form: str) -> list[dict]:
     else:
         value = json_lines(stream, name)
     is_object = isinstance(value, dict)
-    value = rows_in(value, name, alone=True) if is_object else value
+    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
     need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
     rows = []
     for number, row in enumerate(value, start=1):

@@ -315,7 +315,12 @@ REPLY_KEYS = {
     *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
     *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
 }
-ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
 EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
 
@@ -424,6 +429,11 @@ def form_of_text(head: bytes, name: str, form: str | None) -> str:
     elif form in ("txt", "csv", "tsv") and holds_json(head):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(head) else form
 
 
@@ -495,7 +505,7 @@ def is_reply(head: bytes) -> bool:
         value = json.loads(head)
     except (ValueError, RecursionError):
         return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
     return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
 
 
@@ -576,10 +586,7 @@ SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
 # what tells a header from a title above it, and from a row of data
-HEADER_NAMES = {
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description", "messages", "answer"),
-    *("completion", "response", "output", "solution", "chosen", "rejected", "choices", "id"),
-}
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
@@ -709,18 +716,29 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 
 # ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
 
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
     *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
 }
 CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
-CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
+TURNS = (
+    r"(?:\A|\n\n)(Human|Assistant): ?",
+    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
+    r"<\|im_start\|>(\w+)\n",
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
+    r"(\[/?INST\])",
+    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+)
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
+SPEAKERS = {
+    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
+    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
+    **{"system": "system", "tool": "tool", "function response": "tool"},
+}
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -737,19 +755,22 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
         UserError: it holds rows, but not plainly which.
     """
     table = rows_of_columns(value, name, known) if alone else None
-    if table is not None or value.keys() & {*ASKS, *known}:
+    asks = value.keys() & {*ASKS, *known}
+    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
+    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
+    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
         return table
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
     rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
     objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
+    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
     if len(tables) == 1 and tables[0]:
         return tables[0]
     if alone and nested and not any(tables) and all(map(is_row, value.values())):
         rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
     keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1:
+    if len(keys) == 1 and not asks:
         unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
         if alone and unused:
             say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
@@ -832,7 +853,7 @@ def with_chats(row: dict) -> dict:
     for name in CHAT_COLUMNS:
         text = row.get(name)
         start = CHAT.match(text) if isinstance(text, str) else None
-        if not start or not text.rstrip().endswith("]"):
+        if not start or not text.rstrip().endswith(("]", "}")):
             continue
         try:
             messages = json.loads(text)
@@ -842,11 +863,38 @@ def with_chats(row: dict) -> dict:
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
         if all(
             isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
         ):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def turns_in(text: str) -> list[dict] | None:
+    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+
+    The last one is empty where the text ends with a speaker's mark.
+    """
+    for mark in TURNS:
+        above, *pieces = re.split(mark, text)
+        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
+        preface = TURN_ENDS.sub("", above).strip()
+        if "assistant" not in roles or None in roles or roles[0] == "assistant":
+            continue
+        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
+            continue
+        turns = []
+        for role, said in zip(roles, pieces[1::2], strict=True):
+            content = TURN_ENDS.sub("", said).strip()
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += f"\n\n{content}"
+            else:
+                turns.append({"role": role, "content": content})
+        if preface:
+            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
+        return turns
+    return None
 
 
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
@@ -889,15 +937,19 @@ def hub_answers() -> bool:
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    "starter_code",
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
+MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -909,6 +961,17 @@ ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
+# words of columns that hold what a model should write, and the field of the schema that takes them
+TARGET_WORDS = {
+    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
+    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
+    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
+    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
+    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
+    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
+}
+NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
+TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
 
 
@@ -932,7 +995,7 @@ def names_part(name: str) -> bool:
         return False
     if is_media(name):
         return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, "hint", "evidence"}
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
 
 
 def head_of(name: str) -> str:
@@ -943,13 +1006,13 @@ def head_of(name: str) -> str:
 
 def words_in(name: str) -> list[str]:
     """The words of a column's name, which may be in camel case."""
-    return re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
     """Whether a column's name says that it holds images, sound, or where they lie."""
     stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
@@ -981,9 +1044,10 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or all(row.get(number) is None for number in NUMBER_KEYS):
+            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
+            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
                 continue
         return (name,)
     for family in families:
@@ -1004,6 +1068,20 @@ def texts_in(value) -> list[str]:
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def target_fields(row: dict) -> dict[str, str]:
+    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
+    fields = {}
+    for name, value in row.items():
+        stems = [word.removesuffix("s") for word in words_in(name)]
+        known = [
+            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
+        ]
+        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
+        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
+            fields[name] = known[0]
+    return fields
 
 
 def squeezed(text: str) -> str:
@@ -1041,6 +1119,10 @@ def has_letters(text: str) -> bool:
 
 BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,
@@ -1096,7 +1178,8 @@ def hash_mark(text: str) -> re.Match | None:
         return mark
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
     most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    if words > most or len(answer) > 120 or answer.endswith((":", "#")) or is_program(text[: mark.start()]):
+    is_title = HEADING.fullmatch(answer) or answer.endswith((":", "#"))
+    if words > most or len(answer) > 120 or is_title or is_program(text[: mark.start()]):
         return None
     return mark
 
@@ -1364,20 +1447,31 @@ def plain_text(text: str) -> bool:
 
 # --------------------------------------------------------------------------- media (src/programs/data_loader/media.py)
 
-NAMES = re.compile(
-    r"(decoded_)?(image|img|picture|photo|figure|screenshot|video|audio|frame)s?(_?\d+|_(paths?|urls?|files?|bytes))?"
-    r"|multi_modal_data|pixel_values",
-    re.IGNORECASE,
-)
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-MARKS = re.compile(r"<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>")
+PLACE = r"(<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>)"
+MARKS = re.compile(PLACE)
+PLACED = re.compile(rf"^\s*{PLACE}|{PLACE}\s*$", re.MULTILINE)  # at an end of a line: not a word of the text
+PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
 
 
-@functools.lru_cache(4096)
 def is_media_name(name: str) -> bool:
-    """Whether a column's name is that of images, video or audio."""
-    return NAMES.fullmatch(name) is not None
+    """Whether a column's name is that of images, video or audio, not of another thing's picture."""
+    begins = words_in(name)[:1]
+    plain = begins and begins[0].removesuffix("s") in MEDIA | {"decoded"} and is_media(name)
+    return plain or name in ("multi_modal_data", "pixel_values")
+
+
+def check_media(row: dict, prompt: list[dict]) -> bool:
+    """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
+    text = "\n".join(message["content"] for message in prompt)
+    expected = "text only: images, video and audio are not read"
+    if name := media_column(row, text):
+        advice = f"leaving out the row, or --drop {name} where the text stands alone"
+        raise BadRow(name, shown(row[name]), expected, advice)
+    if place := PLACED.search(text):
+        raise BadRow("prompt", f"the place of an image, {shown(place[0].strip())}", expected, "--on_bad skip")
+    return PICTURE.search(text) is not None
 
 
 def media_column(row: dict, text: str = "") -> str | None:
@@ -1404,7 +1498,18 @@ PROMPT_KEYS = (
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 GOLD_KEYS = (
     *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-    *("golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold", "target", "expected"),
+    *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
+    *(
+        "accepted_answers",
+        "golden_answer",
+        "golden_answers",
+        "ground_truth",
+        "ground_truths",
+        "golden",
+        "gold",
+        "target",
+        "expected",
+    ),
     *("answers", "answers_spans", "final_decision", "label", "verification_info"),
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
@@ -1415,7 +1520,18 @@ PICK_KEYS = (
 )
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = (
-    *("tests", "test_list", "test_cases", "input_output", "public_test_cases", "private_test_cases"),
+    *(
+        "tests",
+        "test_list",
+        "test_cases",
+        "unit_tests",
+        "unit_test",
+        "test_code",
+        "official_tests",
+        "input_output",
+        "public_test_cases",
+        "private_test_cases",
+    ),
     *("public_tests", "private_tests", "generated_tests", "hidden_unit_tests", "test"),
 )
 ROLES = {
@@ -1505,9 +1621,8 @@ def without_placeholder(value):
     last = value[-1] if isinstance(value, list) and len(value) > 1 else None
     if not isinstance(last, dict) or ROLES.get(str(last.get("role", last.get("from")))) != "assistant":
         return value
-    said = last.get("content", last.get("value"))
-    empty = said is None or said == [] or (isinstance(said, str) and not said.strip())
-    return value[:-1] if empty and not (last.get("tool_calls") or last.get("function_call")) else value
+    empty = all(is_empty(item) for key, item in last.items() if key not in ("role", "from"))
+    return value[:-1] if empty else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
@@ -1642,13 +1757,22 @@ class JsonDecoder:
         if self.flaws:
             raise self.flaws[0]
         if not isinstance(value, dict):
-            raise BadRow("row", f"{type(value).__name__} {shown(value)}", "a JSON object with named fields")
+            raise no_object(value)
         if self.long_integer or text.count("[") + text.count("{") > MAX_DEPTH or HALF_PAIR.search(text):
             return as_plain(value)
         return value
 
 
+JSON_NAMES = {"null": None, "true": True, "false": False}
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def no_object(value) -> BadRow:
+    """The flaw of a row that is no object; messages alone have no name."""
+    expected = "a JSON object with named fields"
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    return BadRow("row", f"{type(value).__name__} {shown(value)}", expected, *advice)
 
 
 def nearby(text: str, at: int) -> str:
@@ -1701,6 +1825,21 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     if isinstance(value, decimal.Decimal):
         return str(value)
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+
+
+def literal_value(node: ast.expr):
+    """The plain value of a Python literal in which null, true and false may stand; ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
+        return JSON_NAMES[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [literal_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {literal_value(key): literal_value(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError(ast.dump(node)[:80])
 
 
 # --------------------------------------------------------------- test checks (src/programs/data_loader/test_checks.py)
@@ -1880,6 +2019,7 @@ def unbound(nodes: list[ast.AST]) -> set[str]:
 # --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
@@ -1893,7 +2033,7 @@ def gold_of(text: str) -> str | None:
     found = None
     while True:
         if mark := hash_mark(text):
-            text = mark[1].strip()
+            text = LEAD.sub("", mark[1].strip()).strip("* ")
             if MONEY.fullmatch(text):
                 text = text.replace(",", "").replace("$", "")
         else:
@@ -1978,7 +2118,7 @@ def as_tests(value, name: str):
     return value
 
 
-def tests_from_json(text: str, name: str):
+def tests_from_json(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
     """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
     decoder, text = JsonDecoder(), text.strip()
     try:
@@ -1986,7 +2126,7 @@ def tests_from_json(text: str, name: str):
         if decoder.flaws or end != len(text):
             raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
     except BadRow as error:
-        raise BadRow(name, error.parts["got"], "tests as JSON text, or Python source") from None
+        raise BadRow(name, error.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)
 
 
@@ -2077,7 +2217,11 @@ NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 NODES = re.compile(r"^[^#\n]*\b(ListNode|TreeNode|Node)\b", re.MULTILINE)
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-JSON_NAMES = {"null": None, "true": True, "false": False}
+CASE_KEYS = {"stdin": "input", "stdout": "output", "expected_output": "output", "expected": "output"}
+OTHER_LANGUAGES = re.compile(
+    r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
+    r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
+)
 
 
 def read_tests(value, name: str, row: dict):
@@ -2089,6 +2233,11 @@ def read_tests(value, name: str, row: dict):
         check_language(value, name)
         value = value["test_cases"]
     function = function_of(row)
+    lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
+    if lists and function and not row.get("entry_point") and not value.get("fn_name"):
+        value = {**value, "fn_name": function}
+    if isinstance(value, list):
+        value = [known_keys(case) if isinstance(case, dict) else case for case in value]
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
         calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
@@ -2104,10 +2253,17 @@ def read_tests(value, name: str, row: dict):
     return as_tests(value, name)
 
 
+def known_keys(case: dict) -> dict:
+    """A case of a test with its keys as they are known: `stdin` is `input`, `expected_output` is `output`."""
+    if "input" not in case and "stdin" not in case:
+        return case
+    return {CASE_KEYS.get(key, key): item for key, item in case.items()}
+
+
 def check_language(value: dict, name: str) -> None:
     """Raise BadRow where tests are for another language."""
-    language = value.get("language")
-    if isinstance(language, str) and not language.lower().startswith("py"):
+    language = next((value[key] for key in ("language", "programming_language", "lang") if key in value), None)
+    if isinstance(language, str) and OTHER_LANGUAGES.fullmatch(language):
         raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
 
 
@@ -2160,29 +2316,11 @@ def paired(calls: list[dict], cases: list[dict]):
 
 def plain_value(text: str, name: str):
     """The value of JSON text, or of a Python literal in which null, true and false may stand; nothing is run."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return node_value(ast.parse(text.strip(), mode="eval").body)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        raise BadRow(name, shown(text), "values in JSON or Python") from None
-
-
-def node_value(node: ast.expr):
-    """The plain value that a literal stands for; ValueError for anything else."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
-        return JSON_NAMES[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [node_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {node_value(key): node_value(item) for key, item in zip(node.keys, node.values, strict=True)}
-    raise ValueError(ast.dump(node)[:80])
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return literal_value(ast.parse(text.strip(), mode="eval").body)
+    raise BadRow(name, shown(text), "values in JSON or Python")
 
 
 def named_values(text: str, name: str) -> dict:
@@ -2190,7 +2328,7 @@ def named_values(text: str, name: str) -> dict:
     lines = [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
     try:
         call = ast.parse(f"f({', '.join(lines)})", mode="eval").body
-        values = {item.arg: node_value(item.value) for item in call.keywords}
+        values = {item.arg: literal_value(item.value) for item in call.keywords}
         if call.args or None in values:
             raise ValueError(text)
     except (ValueError, SyntaxError, TypeError, AttributeError, RecursionError, MemoryError):
@@ -2270,13 +2408,16 @@ def ground_truth(value, name: str, row: dict) -> dict:
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}
             return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+        if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
+            return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
         return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
     if isinstance(whole, list) and whole:
         cases = all(isinstance(item, dict) and "input" in item for item in whole)
-        if cases or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
+        pairs = row.get("entry_point") and all(isinstance(item, list) and len(item) == 2 for item in whole)
+        if cases or pairs or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
             return {"tests": read_tests(whole, name, row)}
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}
@@ -2296,6 +2437,8 @@ def python_object(text: str, name: str):
 
 LETTERS = string.ascii_uppercase
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
+RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
+PICK_WORDS = {*RIGHT_WORDS, "option", "choice", "label", "letter", "index", "idx", "number", "num", "true", "the", "is"}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 
@@ -2416,29 +2559,15 @@ def listed_in(text: str):
     """Choices in one text: JSON, a list or object as Python and numpy print it, or lines and marks; else the text."""
     text = text.strip()
     if text[0] in "[{":
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             return json.loads(text)
-        except (ValueError, RecursionError):
-            pass
         printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
         printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
-        try:
-            return literal(ast.parse(printed, mode="eval").body)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return text
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            return literal_value(ast.parse(printed, mode="eval").body)
+        return marked_choices(text) or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)
-
-
-def literal(node: ast.AST):
-    """The value of a list, an object or a constant in Python's form; ValueError for anything else."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [literal(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {literal(key): literal(item) for key, item in zip(node.keys, node.values, strict=True)}
-    raise ValueError
 
 
 def marked_choices(text: str) -> dict | None:
@@ -2447,7 +2576,7 @@ def marked_choices(text: str) -> dict | None:
     for marks in (LETTERS, LETTERS.lower(), [str(number) for number in range(1, 27)]):
         ends, found = [], 0
         for mark in marks:
-            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))\(?{mark}\s?[).:、．]\)?(?!\d)", text, re.MULTILINE))
+            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))[(\[]?{mark}\s?[).:、．\]]\)?(?!\d)", text, re.MULTILINE))
             if len(places) != 1 or places[0].start() < found:
                 break
             found = places[0].end()
@@ -2495,7 +2624,10 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
     expected, drop = numbers + letters_or_texts(choices), f"--drop {shlex.join(choices.columns)}"
     if picks:
-        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop}")
+        letters = re.findall(r"[A-Za-z0-9]", str(picks[0][1]))
+        several = 1 < len(letters) == len(re.findall(r"\w+", str(picks[0][1]).strip())) or isinstance(picks[0][1], list)
+        got = f"{shown(picks[0][1])}, several choices" if several else shown(picks[0][1])
+        raise BadRow(picks[0][0], got, expected, f"{'--on_bad skip' if several else 'mending the row'}, or {drop}")
     if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):
         raise BadRow(empty, "an empty cell", expected, f"leaving out the row, or --kind prompts --drop {empty}")
     names = ", ".join(name for name in row if not is_empty(row[name]))
@@ -2517,7 +2649,9 @@ def first_place(name: str, choices: Choices) -> int | None:
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
     """(column, value) of what may say which choice is right; a list of one counts as what it holds."""
-    values = [(name, row[name]) for name in PICK_KEYS if not is_empty(row.get(name)) and name not in choices.columns]
+    others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
+    names = [name for name in dict.fromkeys((*PICK_KEYS, *others)) if name not in choices.columns]
+    values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
     return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
 
 
@@ -2573,10 +2707,15 @@ def first_number(row: dict) -> int | None:
 def with_choices(question: str, texts: list[str]) -> str:
     """The question and its choices, each with its letter; a question that has them already, as it is."""
     pairs = list(zip(LETTERS, texts, strict=False))
-    if all(re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question) for letter, text in pairs):
+    marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in pairs]
+    bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
+    if all(
+        re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question)
+        for letter, text in zip(LETTERS, bare, strict=False)
+    ):
         return question
-    lettered = all(re.match(rf"\(?{letter}[).:]", text) for letter, text in pairs)
-    lines = texts if lettered else [f"{letter}. {text}" for letter, text in pairs]
+    upper = all(marks) and all(mark[0].isupper() for mark in marks)
+    lines = texts if upper else [f"{letter}. {text}" for letter, text in zip(LETTERS, bare, strict=False)]
     return "\n".join([question.rstrip(), "", *lines])
 
 
@@ -2610,6 +2749,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
+        self.untaken: dict[str, str] = {}  # {column: field} that look like an answer, where the row has none
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -2682,9 +2822,11 @@ class Shape:
         gold = gold_of(text)
         if gold is not None and not gold.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
-        if name == "solution" and gold is None:
+        if name == "solution" and gold is None and not names_value(text):
             raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
         self.out["answer"] = text if gold is None else gold
+        if name == "solution" and gold is None:
+            self.out[name] = text  # TRL's rewards read it
         if gold is not None and not BARE_MARK.fullmatch(text.strip()):
             taken = name != "solution" and self.row.get("solution") is not None
             self.out["answer_text" if taken else "solution"] = text
@@ -2692,6 +2834,8 @@ class Shape:
     def gold(self, name: str) -> None:
         """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
         value = self.row[name]
+        if name == "label" and not isinstance(value, bool) and value in (0, 1):
+            value = self.class_label(value)
         fields = {"answer": value}
         if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
             fields = ground_truth(value, name, self.row)
@@ -2705,12 +2849,20 @@ class Shape:
             self.out.update(fields)
             self.used.add(name)
 
+    def class_label(self, value: int):
+        """What a `label` of 0 or 1 says: in SuperGLUE's BoolQ false or true, elsewhere perhaps a class."""
+        if self.row.get("passage") is None:
+            self.notes.append("rows have the answer 0 or 1 by `label`, which may stand for a class; --drop label if so")
+            return value
+        self.notes.append("rows have a passage and a label of 0 or 1, read as false and true, as in BoolQ")
+        self.row["label"] = value == 1
+        return value == 1
+
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
-        if name := media_column(row, "".join(message["content"] for message in out["prompt"])):
-            advice = f"leaving out the row, or --drop {name} where the text stands alone"
-            raise BadRow(name, shown(row[name]), "text only: images, video and audio are not read", advice)
+        if check_media(row, out["prompt"]):
+            self.notes.append("prompts have a Markdown image, which a model of text does not see")
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -2740,26 +2892,48 @@ class Shape:
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
+            if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
+                self.untaken = {name: field for name, field in target_fields(row).items() if name not in known}
         return out
 
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    for names, got, expected in OTHER_SHAPES:
-        if all(shape.row.get(name) is not None for name in names):
-            raise BadRow(
-                names[0], f"{got} ({', '.join(names)})", expected, "a file in that form, or --drop for the columns"
-            )
+    row, advice = shape.row, "a file in that form, or --drop for the columns"
+    for names in MESSAGES_ALONE:
+        if all(name in row for name in names):
+            got = f"one message of a conversation ({', '.join(names)})"
+            raise BadRow(names[0], got, "whole conversations in `messages`", advice)
+    pairs = {}
+    for name in row:
+        if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
+            pairs.setdefault(match[1].lower(), []).append(name)
+    if names := next((names for names in pairs.values() if len(names) > 1), None):
+        got = f"several responses to compare ({', '.join(names)})"
+        raise BadRow(names[0], got, "the better one in `chosen`, the other in `rejected`", advice)
     shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
-    """A problem and its final answer, given or in a worked solution."""
+    """A problem and its final answer, given or in a worked solution; of a long text and a short one the short."""
     shape.prompt()
-    name = shape.name(ANSWER_KEYS)
-    if name is None:
+    names = [name for name in ANSWER_KEYS if shape.row.get(name) is not None and name not in shape.used]
+    if not names:
         shape.take(ANSWER_KEYS, "an answer")
-    shape.gold(name)
+    short = [name for name in names[1:] if name not in ("label", "solution") and is_short(shape.row[name])]
+    text = shape.row[names[0]]
+    if names[0] == "answer" and short and not is_short(text) and not marks_answer(text):
+        shape.gold(short[0])
+        shape.used.add("answer")
+        shape.out["answer_text" if shape.row.get("solution") is not None else "solution"] = text
+    else:
+        shape.gold(names[0])
+
+
+def is_short(value) -> bool:
+    """Whether a value may be an answer without its explanation."""
+    text = value.strip() if isinstance(value, str) else ""
+    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 def as_choices(shape: Shape) -> None:
@@ -2788,6 +2962,7 @@ def as_code(shape: Shape) -> None:
     """A task and its tests: HumanEval, MBPP, APPS and alike."""
     shape.prompt()
     row = shape.row
+    check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
     name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
     taken, shape.out["tests"] = joined_tests(row, name)
@@ -2891,12 +3066,64 @@ def split_prompt(chosen, rejected) -> tuple:
 
 def dialogue(text: str, name: str) -> list[dict]:
     """The messages of a text with `Human:` and `Assistant:` turns."""
-    pieces = re.split(r"(?:\A|\n\n)(Human|Assistant): ?", text)
-    if len(pieces) < 3 or pieces[0].strip():
+    turns = turns_in(text)
+    if turns is None:
         expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
         raise BadRow(name, shown(text), expected, "--map prompt=COLUMN")
-    roles = {"Human": "user", "Assistant": "assistant"}
-    return [{"role": roles[who], "content": said.strip()} for who, said in zip(pieces[1::2], pieces[2::2], strict=True)]
+    return turns
+
+
+def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
+    """What to do where one of these names stands inside an object, or in a list of objects."""
+    for column, value in row.items():
+        text = isinstance(value, str) and value.lstrip()[:1] == "["
+        value = listed_in(value) if text else value
+        several = isinstance(value, list) and (len(value) > 1 or text)
+        inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
+        if isinstance(inner, dict) and (
+            name := next((name for name in names if isinstance(inner.get(name), str)), None)
+        ):
+            if several:
+                form = ", which are JSON or Python text" if text else ""
+                return f"a file with a row for each of the {len(value)} objects in {column}{form}"
+            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
+    return None
+
+
+def check_paired_preference(row: dict) -> None:
+    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
+    for name in ("label", "kto_tag"):
+        if str(row.get(name)).lower() in ("true", "false"):
+            expected = "completions that are right, or pairs of chosen and rejected"
+            advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
+            raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+
+
+RESERVED = ("text_fields", "json_columns")
+
+# columns of a row that is one message, as OpenAssistant's are
+MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
+ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary))_?([ab]|[0-9])")
+
+TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
+
+
+def names_value(value) -> bool:
+    """Whether a `solution` is the answer alone, as in TRL's data for rewards: a number, a formula or a word."""
+    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
+        return False
+    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
+
+
+def marks_answer(value) -> bool:
+    """Whether a text is a worked solution that marks its final answer, or began to."""
+    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
+
+
+# ------------------------------------------------------------- written rows (src/programs/data_loader/written_rows.py)
+
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
+VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 
 
 def as_ours(shape: Shape) -> None:
@@ -2911,29 +3138,6 @@ def as_ours(shape: Shape) -> None:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             row[name] = value[0].get("content")
     shape.used.add("prompt")
-
-
-def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
-    """What to do where one of these names stands inside an object, or in a list of objects."""
-    for column, value in row.items():
-        several = isinstance(value, list) and len(value) > 1
-        inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
-        if isinstance(inner, dict) and (
-            name := next((name for name in names if isinstance(inner.get(name), str)), None)
-        ):
-            if several:
-                return f"a file with a row for each of the {len(value)} objects in {column}"
-            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
-    return None
-
-
-def check_paired_preference(row: dict) -> None:
-    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
-    for name in ("label", "kto_tag"):
-        if str(row.get(name)).lower() in ("true", "false"):
-            expected = "completions that are right, or pairs of chosen and rejected"
-            advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
-            raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
 
 
 def as_verl(shape: Shape) -> None:
@@ -2995,36 +3199,10 @@ def decoded(row: dict, used: set) -> dict:
 
 def from_json(text, name: str):
     """The value of JSON text that this script wrote."""
+    expected = "JSON text, as json_columns says"
     if not isinstance(text, str):
-        raise BadRow(name, shown(text), "JSON text, as json_columns says")
-    decoder = JsonDecoder()
-    try:
-        value, end = decoder.decode(text)
-    except BadRow as error:
-        raise BadRow(name, error.parts["got"], "JSON text, as json_columns says") from None
-    if decoder.flaws or text[end:].strip():
-        got = decoder.flaws[0].parts["got"] if decoder.flaws else f"{shown(text[end:])} after JSON"
-        raise BadRow(name, got, "JSON text, as json_columns says")
-    return as_plain(value, name, any_size=name in TEST_KEYS)
-
-
-RESERVED = ("text_fields", "json_columns")
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
-
-# columns that say that a text is no prompt by itself
-OTHER_SHAPES = (
-    (("parent_id", "role"), "one message of a tree, as OpenAssistant has them", "whole conversations in `messages`"),
-    (("response_a", "response_b"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
-    (("response_1", "response_2"), "two responses to compare", "the better one in `chosen`, the other in `rejected`"),
-)
-VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
-
-TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
-
-
-def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer, or began to."""
-    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
+        raise BadRow(name, shown(text), expected)
+    return tests_from_json(text, name, expected)
 
 
 # ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
@@ -3076,7 +3254,8 @@ def form_of(row: dict) -> str | None:
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's
-    if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
+    marked = any(marks_answer(row.get(name)) for name in ("answer", "solution"))
+    if form == "prompts" and (marked or names_value(row.get("solution"))):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
         return "code"  # HumanEval's without entry_point
@@ -3148,8 +3327,24 @@ def known_names(row: dict) -> dict:
     if isinstance(question, dict) and isinstance(question.get("stem"), str):
         row = {**{name: value for name, value in row.items() if name != "question"}, **question}
         row["question"] = row.pop("stem")
+    if not {*row} & {*CHAT_KEYS[:-1], "chosen", "source", "reward_model", *RESPONSE_KEYS}:
+        for name in ("text", "prompt", "chat", "dialogue", "conversation"):
+            turns = turns_in(row[name]) if isinstance(row.get(name), str) else None
+            if turns and turns[-1]["content"] and turns[-1]["role"] == "assistant":
+                row = {**{key: value for key, value in row.items() if key != name}, "messages": turns}
+                if isinstance(row.get("system"), str):
+                    row["system"] = row["system"].removeprefix("SYSTEM: ")  # Glaive's
+                break
+    if is_paired(row.get("inputs"), row.get("outputs")):
+        row = {**row, "input_output": {"inputs": row["inputs"], "outputs": row["outputs"]}}
+        row = {name: value for name, value in row.items() if name not in ("inputs", "outputs")}
     new = new_names(tuple(row))
     return {new.get(name, name): value for name, value in row.items()} if new else row
+
+
+def is_paired(inputs, outputs) -> bool:
+    """Whether two columns hold the inputs and outputs of tests."""
+    return isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) > 0
 
 
 @functools.lru_cache(4096)
@@ -3157,7 +3352,7 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct_answer", "answer_key"}
+    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct", "answer_key"}
     found = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in found.items() if plain in known and plain not in names}
 
@@ -3402,7 +3597,7 @@ def checked(number: int, row) -> Record:
     """A record of a row that Python holds already."""
     try:
         if not isinstance(row, dict):
-            raise BadRow("row", shown(row), "an object with named fields")
+            raise no_object(row)
         return Record(number, as_plain(row))
     except BadRow as error:
         return broken(number, error, shown(row))
@@ -3545,6 +3740,15 @@ class Settings:
         formats = sorted(set(SUFFIXES.values()))
         known = self.input_format in (None, *formats)
         need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
+
+
+def reading_settings(kind: str, reading: dict) -> Settings:
+    """The settings that keyword arguments of load_rows mean."""
+    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
+    wrong = [name for name in reading if name not in known]
+    near = suggest(wrong[0], known) if wrong else ""
+    need(not wrong, f"got the argument {wrong[:1]}; expected one of {', '.join(known)}{near}")
+    return Settings(kind, **{**reading, "drop": tuple(reading.get("drop", ()))})
 
 
 def records_of(source: str, settings: Settings) -> Iterator[Record]:
@@ -3947,6 +4151,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
+        self.untaken: Counter[tuple[str, str]] = Counter()  # (column, field) of what may be an answer, by their rows
         self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
 
     @property
@@ -4030,6 +4235,13 @@ class RowReader:
                 else f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
             )
             say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {shlex.quote(name)}")
+        if self.untaken:
+            columns = ", ".join(name for name, _ in self.untaken)
+            fields = {field: name for name, field in reversed(self.untaken)}  # the first column of each
+            flags = " ".join(shlex.quote(f"{field}={name}") for field, name in fields.items())
+            got = f"got {max(self.untaken.values())} of {self.counts['read']} rows without answer, tests or completion"
+            drop = f"--drop {shlex.join(name for name, _ in self.untaken)} where they hold none"
+            say(f"warning: {got}, beside the columns {columns}; try --map {flags}, or {drop}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
@@ -4046,6 +4258,7 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
+        self.untaken.update(shape.untaken.items())
         self.notes.update(shape.notes)
         packed = isinstance(row.get("private_test_cases"), str)
         self.notes["rows have pickled private_test_cases, which are never opened: they get the public tests"] += packed
@@ -4104,7 +4317,8 @@ class RowReader:
             self.kinds["prompts"] += 1
             self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
             return "prompts", records
-        form, count = forms.most_common(1)[0]
+        form = max(forms, key=lambda form: (forms[form], form != "prompts"))  # of equals the one with answers
+        count = forms[form]
         kind = CUSTOM[form][1] if form in CUSTOM else form
         if form in ("ours", "verl"):
             self.kinds.update(kinds.keys() or ["prompts"])
@@ -4147,22 +4361,7 @@ class Loaded:
     counts: dict[str, int]
 
 
-def load_rows(
-    sources,
-    kind: str = "auto",
-    *,
-    mapping: dict | None = None,
-    system_prompt: str | None = None,
-    on_bad: str = "fail",
-    limit: int | None = None,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    text_separator: str | None = None,
-    drop: Iterable[str] = (),
-    dedup: bool = False,
-    input_format: str | None = None,
-    encoding: str | None = None,
-    delimiter: str | None = None,
-) -> Loaded:
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
     """Read all rows of files, folders, globs, hub ids or generators into the schema.
 
     Args:
@@ -4185,24 +4384,11 @@ def load_rows(
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    settings = Settings(
-        kind=kind,
-        mapping=mapping,
-        system_prompt=system_prompt,
-        on_bad=on_bad,
-        limit=limit,
-        max_bytes=max_bytes,
-        text_separator=text_separator,
-        drop=tuple(drop),
-        dedup=dedup,
-        input_format=input_format,
-        encoding=encoding,
-        delimiter=delimiter,
-    )
+    settings = reading_settings(kind, reading)
     rejected = []
     reader = RowReader(sources, settings, rejected.append)
     rows = list(reader)
-    if rejected and on_bad == "fail":
+    if rejected and settings.on_bad == "fail":
         raise BadRows(rejected, len(rejected))
     reader.need_rows(rejected)
     reader.say_notes()
@@ -4531,19 +4717,13 @@ def settings_of(args) -> Settings:
     separator = args.txt_sep
     if separator is not None:
         separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+    names = ("kind", "on_bad", "limit", "max_bytes", "input_format", "dedup", "encoding", "delimiter")
     return Settings(
-        kind=args.kind,
+        **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),
         drop=tuple(args.drop),
         system_prompt=system,
-        on_bad=args.on_bad,
-        limit=args.limit,
-        max_bytes=args.max_bytes,
         text_separator=separator,
-        input_format=args.input_format,
-        dedup=args.dedup,
-        encoding=args.encoding,
-        delimiter=args.delimiter,
     )
 
 
@@ -4671,6 +4851,7 @@ class Run:
             "counts": self.reader.counts,
             "outputs": self.outputs,
             "unread": dict(self.reader.unread),
+            "no_answer": {name: count for (name, _), count in self.reader.untaken.items()},
             "errors": self.first_rejected,
             "stats": self.stats.report() if looks else {},
         }
@@ -4705,7 +4886,9 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int((bool(rejected) and only_look) or (bool(run.reader.unread or collapse) and args.validate))
+    return int(
+        (bool(rejected) and only_look) or (bool(run.reader.unread or run.reader.untaken or collapse) and args.validate)
+    )
 
 
 def print_summary(run: Run) -> None:
@@ -4938,15 +5121,6 @@ def create_dataloader(
     return PromptLoader(sets, Collator(tokenizer), settings)
 
 
-def reading_settings(kind: str, reading: dict) -> Settings:
-    """The settings that keyword arguments of load_rows mean."""
-    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
-    wrong = [name for name in reading if name not in known]
-    near = suggest(wrong[0], known) if wrong else ""
-    need(not wrong, f"got the argument {wrong[:1]}; expected one of {', '.join(known)}{near}")
-    return Settings(kind, **{**reading, "drop": tuple(reading.get("drop", ()))})
-
-
 def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
     """Rows while they are read; a bad one raises BadRows at once unless on_bad is "skip", and none at all UserError."""
     settings = reading_settings(kind, reading)
@@ -4957,7 +5131,7 @@ def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
 
     reader, warned = RowReader(sources, settings, refuse), False
     for row in reader:
-        if reader.unread and not warned:  # the end of a stream may be days away
+        if (reader.unread or reader.untaken) and not warned:  # the end of a stream may be days away
             reader.say_notes()
             warned = True
         yield row

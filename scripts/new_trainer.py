@@ -40,6 +40,7 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 import argparse
 import ast
 import difflib
+import functools
 import json
 import os
 import re
@@ -49,6 +50,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
@@ -58,6 +60,14 @@ class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
     code = 2
+
+
+class RowFlaw(UserError):
+    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
 def need(condition, message: str) -> None:
@@ -268,6 +278,299 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
+
+
+# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+
+
+# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
+TURNS = (
+    r"(?:\A|\n\n)(Human|Assistant): ?",
+    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
+    r"<\|im_start\|>(\w+)\n",
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
+    r"(\[/?INST\])",
+    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+)
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
+SPEAKERS = {
+    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
+    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
+    **{"system": "system", "tool": "tool", "function response": "tool"},
+}
+CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
+
+
+def with_chats(row: dict) -> dict:
+    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+
+    Raises:
+        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    """
+    chats = {}
+    for name in CHAT_COLUMNS:
+        text = row.get(name)
+        start = CHAT.match(text) if isinstance(text, str) else None
+        if not start or not text.rstrip().endswith(("]", "}")):
+            continue
+        try:
+            messages = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if str(error).startswith("Extra data"):
+                continue  # a text that begins with messages
+            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
+            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
+            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
+        if all(
+            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
+        ):
+            chats[name] = messages
+    return {**row, **chats} if chats else row
+
+
+def turns_in(text: str) -> list[dict] | None:
+    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+
+    The last one is empty where the text ends with a speaker's mark.
+    """
+    for mark in TURNS:
+        above, *pieces = re.split(mark, text)
+        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
+        preface = TURN_ENDS.sub("", above).strip()
+        if "assistant" not in roles or None in roles or roles[0] == "assistant":
+            continue
+        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
+            continue
+        turns = []
+        for role, said in zip(roles, pieces[1::2], strict=True):
+            content = TURN_ENDS.sub("", said).strip()
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += f"\n\n{content}"
+            else:
+                turns.append({"role": role, "content": content})
+        if preface:
+            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
+        return turns
+    return None
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    try:
+        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
+    except RowFlaw:
+        as_text = True
+    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
+    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+
+# texts that a question is asked about, in the order in which they stand before it
+READ_FIRST = (
+    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
+    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+)
+# perhaps a part of the question, perhaps a note about it
+DOUBTFUL = (
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *("上下文", "背景", "文章", "材料", "原文", "段落"),
+)
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
+MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+
+
+def plain_name(name: str) -> str:
+    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def part_names(names: tuple[str, ...]) -> list[str]:
+    """The columns whose names say that they hold a part of the question."""
+    return [name for name in names if names_part(name)]
+
+
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    if is_media(name):
+        return True
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+
+
+def head_of(name: str) -> str:
+    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name, which may be in camel case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, sound, or where they lie."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
+
+    The names of a group differ in a letter from A or a number from 0 or 1.
+    """
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    found = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            found.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], found
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The columns with the choices of a question, one or several; () where none looks like it."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
+            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    """Whether a cell holds nothing: null, blanks, an empty list or object."""
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a value, however deep; of a chat message its content."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    choices, found = choice_columns(row), []
+    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_whole = (
+            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
+        )  # Alpaca's text
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        if not is_note and not is_whole and not is_there:
+            found.append(name)
+    return found
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text offers choices as A and B, with a point, bracket or colon."""
+    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
+
+
+def is_prepared(row: dict) -> bool:
+    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
+    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
+
+    Prompts that hold their answer, a dialogue as one text, are counted too.
+    """
+    counts, answered = Counter(), 0
+    for row, prompt in asked:
+        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        turns = turns_in(prompt) if isinstance(prompt, str) else None
+        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+    if answered:
+        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+    if counts:
+        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
+        say(
+            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
+            "columns that are no part of it"
+        )
+    return counts
 
 
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
@@ -684,13 +987,25 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def prompts_of(file: str) -> list[str]:
-    """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
+def rows_of(file: str) -> list[dict]:
+    """The rows of a JSONL file with prompts; of another file none, as the page says what is wrong with it."""
     try:
-        lines = Path(file).read_bytes().splitlines()
-        return [json.dumps(json.loads(line)["prompt"]) for line in lines if line.strip()]
-    except (OSError, ValueError, LookupError, TypeError):
+        rows = [json.loads(line) for line in Path(file).read_bytes().splitlines() if line.strip()]
+        for number, row in enumerate(rows, start=1):
+            check_prompt(row["prompt"], f"{file}, row {number}")
+    except (OSError, ValueError, LookupError, TypeError, UserError):
         return []
+    return rows
+
+
+def prompts_of(file: str) -> list[str]:
+    """The prompts of a JSONL file as text."""
+    return [json.dumps(row["prompt"]) for row in rows_of(file)]
+
+
+def unread_columns(file: str) -> dict[str, int]:
+    """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
+    return dict(warn_unread(file, [(row, row["prompt"]) for row in rows_of(file)]))
 
 
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
@@ -773,6 +1088,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["functions"] = outline(source)
     if not started:
         return 0, report
+    unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
+    report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
     report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     flags = as_flags(given, OF_A_RUN)

@@ -568,7 +568,12 @@ REPLY_KEYS = {
     *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
     *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
 }
-ROW_KEYS = {"prompt", "question", "problem", "query", "instruction", "messages", "text", "input", "data", "rows"}
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
 EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
 
@@ -677,6 +682,11 @@ def form_of_text(head: bytes, name: str, form: str | None) -> str:
     elif form in ("txt", "csv", "tsv") and holds_json(head):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(head) else form
 
 
@@ -748,7 +758,7 @@ def is_reply(head: bytes) -> bool:
         value = json.loads(head)
     except (ValueError, RecursionError):
         return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & ROW_KEYS
+    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
     return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
 
 
@@ -829,10 +839,7 @@ SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
 # what tells a header from a title above it, and from a row of data
-HEADER_NAMES = {
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description", "messages", "answer"),
-    *("completion", "response", "output", "solution", "chosen", "rejected", "choices", "id"),
-}
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
@@ -962,18 +969,29 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 
 # ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
 
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}  # a prompt in one file, a word about the rows in another
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
     *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
 }
 CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
-CHAT = re.compile(r"""\s*\[\s*\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
+TURNS = (
+    r"(?:\A|\n\n)(Human|Assistant): ?",
+    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
+    r"<\|im_start\|>(\w+)\n",
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
+    r"(\[/?INST\])",
+    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+)
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
+SPEAKERS = {
+    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
+    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
+    **{"system": "system", "tool": "tool", "function response": "tool"},
+}
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -990,19 +1008,22 @@ def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
         UserError: it holds rows, but not plainly which.
     """
     table = rows_of_columns(value, name, known) if alone else None
-    if table is not None or value.keys() & {*ASKS, *known}:
+    asks = value.keys() & {*ASKS, *known}
+    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
+    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
+    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
         return table
     shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
     nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
     rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
     objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_of_columns(item, name, known) for item in objects.values()] if alone else []
+    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
     if len(tables) == 1 and tables[0]:
         return tables[0]
     if alone and nested and not any(tables) and all(map(is_row, value.values())):
         rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
     keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1:
+    if len(keys) == 1 and not asks:
         unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
         if alone and unused:
             say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
@@ -1085,7 +1106,7 @@ def with_chats(row: dict) -> dict:
     for name in CHAT_COLUMNS:
         text = row.get(name)
         start = CHAT.match(text) if isinstance(text, str) else None
-        if not start or not text.rstrip().endswith("]"):
+        if not start or not text.rstrip().endswith(("]", "}")):
             continue
         try:
             messages = json.loads(text)
@@ -1095,11 +1116,38 @@ def with_chats(row: dict) -> dict:
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
         if all(
             isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
         ):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def turns_in(text: str) -> list[dict] | None:
+    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+
+    The last one is empty where the text ends with a speaker's mark.
+    """
+    for mark in TURNS:
+        above, *pieces = re.split(mark, text)
+        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
+        preface = TURN_ENDS.sub("", above).strip()
+        if "assistant" not in roles or None in roles or roles[0] == "assistant":
+            continue
+        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
+            continue
+        turns = []
+        for role, said in zip(roles, pieces[1::2], strict=True):
+            content = TURN_ENDS.sub("", said).strip()
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += f"\n\n{content}"
+            else:
+                turns.append({"role": role, "content": content})
+        if preface:
+            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
+        return turns
+    return None
 
 
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
@@ -1142,7 +1190,7 @@ def json_rows(stream, name: str, form: str) -> list[dict]:
     else:
         value = json_lines(stream, name)
     is_object = isinstance(value, dict)
-    value = rows_in(value, name, alone=True) if is_object else value
+    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
     need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
     rows = []
     for number, row in enumerate(value, start=1):
@@ -1257,15 +1305,19 @@ def check_prompt(prompt, where: str) -> None:
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    "starter_code",
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
+MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1300,7 +1352,7 @@ def names_part(name: str) -> bool:
         return False
     if is_media(name):
         return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, "hint", "evidence"}
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
 
 
 def head_of(name: str) -> str:
@@ -1311,13 +1363,13 @@ def head_of(name: str) -> str:
 
 def words_in(name: str) -> list[str]:
     """The words of a column's name, which may be in camel case."""
-    return re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
     """Whether a column's name says that it holds images, sound, or where they lie."""
     stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
@@ -1349,9 +1401,10 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or all(row.get(number) is None for number in NUMBER_KEYS):
+            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
+            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
                 continue
         return (name,)
     for family in families:
@@ -1410,11 +1463,19 @@ def is_prepared(row: dict) -> bool:
     return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
 
 
-def warn_unread(source: str, asked: list[tuple[dict, object]]) -> None:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt."""
-    counts = Counter()
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
+
+    Prompts that hold their answer, a dialogue as one text, are counted too.
+    """
+    counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        turns = turns_in(prompt) if isinstance(prompt, str) else None
+        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+    if answered:
+        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -1422,11 +1483,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> None:
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
             "columns that are no part of it"
         )
+    return counts
 
 
 # ---------------------------------------------------------------------------- answer marks (src/parts/answer_marks.py)
 
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,
@@ -1463,7 +1529,8 @@ def hash_mark(text: str) -> re.Match | None:
         return mark
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
     most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    if words > most or len(answer) > 120 or answer.endswith((":", "#")) or is_program(text[: mark.start()]):
+    is_title = HEADING.fullmatch(answer) or answer.endswith((":", "#"))
+    if words > most or len(answer) > 120 or is_title or is_program(text[: mark.start()]):
         return None
     return mark
 
