@@ -597,7 +597,7 @@ def test_other_keys_of_tests_are_read(name):
     assert not sandbox.run_code(right.replace("+", "-"), tests, entry_point=row.get("entry_point")).all_passed
 
 
-REFUSED = {
+UNREADABLE = {
     "another language": ({"prompt": "Q?", "language": "cpp", "tests": "assert(add(1, 2) == 3);"}, "programs in cpp"),
     "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "place of an image"),
     "Qwen's place": ({"prompt": "<|vision_start|><|image_pad|><|vision_end|>How many?"}, "place of an image"),
@@ -612,9 +612,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", UNREADABLE)
 def test_what_cannot_be_read_is_refused(name):
-    row, words = REFUSED[name]
+    row, words = UNREADABLE[name]
     with pytest.raises(loader.BadRow, match=words):
         loader.normalise(row)
 

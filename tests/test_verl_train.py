@@ -80,7 +80,8 @@ def test_settings_are_those_of_the_ppo_trainer():
     for f in dataclasses.fields(ppo.Config):
         mine = FIELDS[f.name]
         assert (mine.type, mine.default) == (f.type, f.default)
-        assert mine.metadata["help"] == f.metadata["help"] or f.name == "keep_between"  # verl replaces, draws anew
+        # verl replaces prompts where others draw anew, and trains no given adapter
+        assert mine.metadata["help"] == f.metadata["help"] or f.name in ("keep_between", "lora_rank")
         choices = [c["choices"] for c in (mine.metadata, f.metadata)]
         assert len({str(list(c())) if callable(c) else str(c) for c in choices}) == 1, f.name
         assert mine.metadata["positive"] == f.metadata["positive"], f.name
@@ -879,8 +880,9 @@ def test_text_prompts_come_as_text(make_module, rewards):
 def test_what_waits_is_scored_as_one_batch_in_one_thread(make_module):
     module = make_module("right", "sleepy")
 
-    here = str(Path(module.__file__).parent)
-    source = next(m for n, m in sys.modules.items() if n.startswith("reward_r_") and m.__file__.startswith(here))
+    here = Path(module.__file__).parent
+    files = [(m, Path(m.__file__)) for m in [*sys.modules.values()] if getattr(m, "__file__", None)]
+    source = next(m for m, file in files if file.name == "r.py" and file.is_relative_to(here))
 
     async def many():
         calls = [module.compute_score(solution_str=str(i), **row_of(str(i), prompt="x" * i)) for i in range(40)]
@@ -1217,7 +1219,7 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
         28 * 4 * 128 * 2 * 2 * 768 / gib, abs=1e-3
     )
     sums, findings = verl.memory_findings(config, verl.memory_plan(config, 7.6e9))
-    assert findings == [] and sums["training"] == pytest.approx(sum(list(plan.values())[:6]), abs=0.02)
+    assert findings == [] and sums["training"] == pytest.approx(sum(list(plan.values())[:5]), abs=0.02)
     small = verl.parse_config(
         [*verl.hardware_flags(["--hardware", "1x24GB"]), "--hardware", "1x24GB", "--model", str(tmp_path)]
     )
