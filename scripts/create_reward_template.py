@@ -18,7 +18,7 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
     final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 42 lines, tried on right and hostile programs when it is written
+    passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async

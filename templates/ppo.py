@@ -96,11 +96,11 @@ def load_rows(config, tokenizer, file):
 def load_reward(spec):
     """reward(rows, completions) -> scores, from FILE.py:function, of one sample or, as in TRL, of a batch."""
     file, _, name = spec.rpartition(":")
-    sys.path.append(str(Path(file).resolve().parent))  # where it imports from
+    sys.path.insert(0, str(Path(file).resolve().parent))  # where it imports from
     try:
         function = runpy.run_path(file)[name]
         named = inspect.signature(function).parameters
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.exit(f"error: got reward {spec!r}: {type(error).__name__}: {error}; expected FILE.py:function")
     takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
 
@@ -111,11 +111,12 @@ def load_reward(spec):
             if len(scores) == len(rows) and all(map(math.isfinite, scores)):
                 return scores
             raise ValueError(f"got {result}; expected one finite number for each completion")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
             sys.exit(f"error: reward {spec}{line}, on {rows[0]['where']}: {type(error).__name__}: {error}")
 
     def reward(rows, texts):
+        rows = json.loads(json.dumps(rows))  # its own: it may change what it gets
         if "completions" not in named:
             return [call([r], r["columns"] | {"completion": t})[0] for r, t in zip(rows, texts, strict=True)]
         columns = {k: [r["columns"].get(k) for r in rows] for r in rows for k in r["columns"]}
