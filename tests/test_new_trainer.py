@@ -372,7 +372,7 @@ def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkey
         assert new.main(["grpo", "mine.py", "--force", *given, "--out", "run"]) == 0
         told = capsys.readouterr()
         assert json.loads(told.out)["held_out"] == found
-        assert ("5 of 15 held-out prompts are in a.jsonl" in told.err) == (name == "b.jsonl")
+        assert ("5 of 15 evaluation prompts also occur in training" in told.err) == (name == "b.jsonl")
 
 
 def test_a_name_that_the_page_has_too_is_refused(folder):

@@ -50,6 +50,7 @@ FLOORS = (
     "question_parts",
     "answer_marks",
     "chat",
+    "held_out",
     "prompts",
     "pass_band",
     "extracts",
@@ -105,6 +106,7 @@ FLOORS = (
     "log_reading",
     "tool_findings",
     "memory_findings",
+    "held_out_findings",
     "findings",
     "verdict",
 )

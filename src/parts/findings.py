@@ -5,6 +5,7 @@ import statistics
 
 from parts.finding_advice import IF_CUT
 from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
+from parts.held_out_findings import check_held_out
 from parts.log_reading import as_number, common_name, dialect_of, step_of
 from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
 from parts.memory_findings import check_memory
@@ -442,6 +443,7 @@ def check_remarks(run: LoggedRun):
 
 # (check, one of these series is needed)
 CHECKS = [
+    (check_held_out, ()),
     (check_finite, ()),
     (check_ratio, ("ratio_max", "clip_frac")),
     (

@@ -5,8 +5,10 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-from parts.messages import UserError, need, say, tell
+from parts.held_out import mark_trained
+from parts.messages import UserError, need, tell
 from programs.new_trainer.pages import (
     OF_A_CHECK,
     OF_A_RUN,
@@ -25,7 +27,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import checked, prompts_of, trained
+from programs.new_trainer.training import checked, page_rows, trained
 
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
@@ -49,6 +51,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         not (started and missing),
         f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
     )
+    held_out = page_rows(given["eval_data"]) if started and given.get("eval_data") else []
+    mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given.get("data", "")), held_out)
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
@@ -72,14 +76,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
-    if given.get("eval_data"):
-        held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
-        shared = sum(prompt in known for prompt in held_out)
-        report["held_out"] = {"rows": len(held_out), "also_in_training": shared}
-        if shared:
-            say(
-                f"warning: {shared} of {len(held_out)} held-out prompts are in {given['data']}, so are no held-out ones"
-            )
+    if held_out:
+        report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = trained(args.file, flags, given["model"], out)
     lost = not report["run"].get("saved_model", {"loads": True})["loads"]
     bad = report["run"]["exit_code"] or report["run"].get("findings") or lost

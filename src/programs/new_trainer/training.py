@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from parts.bundle import BUNDLE
+from parts.held_out import asked_words
 from parts.messages import need, say
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
@@ -50,11 +51,12 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def prompts_of(file: str) -> list[str]:
-    """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
+def page_rows(file: str) -> list[dict]:
+    """Rows {"prompt", "columns"} of a JSONL file; none where it is no such file, as the page says what is wrong."""
     try:
         lines = Path(file).read_bytes().splitlines()
-        return [json.dumps(json.loads(line)["prompt"]) for line in lines if line.strip()]
+        rows = [{"columns": json.loads(line)} for line in lines if line.strip()]
+        return [row | {"prompt": row["columns"]["prompt"]} for row in rows if asked_words(row["columns"]["prompt"])]
     except (OSError, ValueError, LookupError, TypeError):
         return []
 
