@@ -32,6 +32,7 @@ FLOORS = (
     "messages",
     "bundle",
     "settings",
+    "idle_settings",
     "presets",
     "processes",
     "memory_used",

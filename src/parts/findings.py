@@ -247,9 +247,7 @@ def check_mismatch(run: LoggedRun):
             "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
         ),
     ]
-    gap = (
-        0.01 if run.settings.get("exact") else 2.0
-    )  # fp32 with one sampler: rounding; else single tokens may differ much
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     limits.append(
         ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
     )

@@ -1,8 +1,6 @@
 """Prompts as token ids, and the endless reshuffled stream that a step takes its batch from."""
 
-from pathlib import Path
-
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
+from parts.bundle import held_out_source
 from parts.chat import as_turns, chat_ids, check_template, template_settings
 from parts.held_out import mark_trained
 from parts.messages import UserError, need, say
@@ -97,11 +95,6 @@ def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_tra
     found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
     check(config, rows, found)
     return rows, found
-
-
-def held_out_source(config: BaseConfig) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
-    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:

@@ -13,6 +13,7 @@ from parts.messages import UserError, need, suggest
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    given = frozenset()  # names of the settings that the command line or its YAML file has
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -108,7 +109,9 @@ def parse_settings(argv: list[str], config_class, description: str):
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
         flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
-    return config_class(**flags)
+    config = config_class(**flags)
+    config.given = frozenset(flags)
+    return config
 
 
 def check_numbers(config) -> None:

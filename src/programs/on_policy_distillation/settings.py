@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from parts.aggregation import AGGREGATIONS
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.idle_settings import say_idle
 from parts.messages import need
 from parts.models import ATTENTION_KINDS
 from parts.settings import BaseConfig, check_trainer, parse_settings, setting
@@ -156,6 +157,7 @@ def check_config(config: Config, world: int = 1) -> None:
     check_trainer(config)
     check_objective(config)
     check_batch(config, world)
+    say_idle(config, config.ppo_epochs * config.minibatches)
 
 
 def check_objective(config: Config) -> None:

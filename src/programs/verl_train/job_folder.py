@@ -6,11 +6,11 @@ import os
 import re
 from pathlib import Path
 
-from parts.bundle import BUNDLE, EMBEDDED_REWARDS
+from parts.bundle import BUNDLE, EMBEDDED_REWARDS, held_out_source
 from parts.held_out import mark_trained
 from parts.messages import need, say
 from parts.play_setup import PlaySetup
-from parts.prompts import evaluated_rows, held_out_source
+from parts.prompts import evaluated_rows
 from parts.question_parts import warn_unread
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
