@@ -88,9 +88,11 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     once = "a rollout has one optimizer step, whose ratio is 1"
     table = [*IDLE]
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        capped = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1  # a cap below 1 acts
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if not (capped and name == "epsilon_high")]
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, lambda _: True, once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")

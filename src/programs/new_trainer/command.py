@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from parts.held_out import mark_trained
-from parts.messages import UserError, need, tell
+from parts.idle_settings import idle_settings
+from parts.messages import UserError, need, say, tell
 from programs.new_trainer.pages import (
     OF_A_CHECK,
     OF_A_RUN,
@@ -28,6 +29,18 @@ from programs.new_trainer.pages import (
     with_own,
 )
 from programs.new_trainer.training import checked, page_rows, trained
+
+
+def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
+    """What of the given settings and changes does nothing in the page, and what would make it act."""
+    page = {name: setting["default"] for name, setting in settings_of(source).items()}
+    updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
+    once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
+    config = SimpleNamespace(given={*own}, **{"data": "", "eval_data": ""} | own)
+    return [
+        *idle_settings(config, updates),
+        *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
+    ]
 
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
@@ -68,6 +81,9 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
+    report["notes"] = page_notes(source, own, changes) if "loss" not in theirs else []
+    for note in report["notes"]:
+        say(f"note: {note}")
     if not started:
         return 0, report
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
