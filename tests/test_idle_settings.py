@@ -1,6 +1,5 @@
 """Settings that do nothing: named at the start, and only where they do nothing."""
 
-
 import pytest
 import torch
 from conftest import EVAL_DATA, TINY_LM, load_script

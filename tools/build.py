@@ -94,6 +94,7 @@ FLOORS = (
     "run_log",
     "output_folder",
     "checkpoints",
+    "run_end",
     "summary",
     "progress",
     "paired_tests",

@@ -65,7 +65,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
     )
     held_out = page_rows(given["eval_data"]) if started and given.get("eval_data") else []
-    mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given.get("data", "")), held_out)
+    if held_out:
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given["data"]), held_out)
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")

@@ -10,6 +10,7 @@ from pathlib import Path
 from parts.bundle import BUNDLE
 from parts.held_out import asked_words
 from parts.messages import need, say
+from parts.run_end import faults_at_end
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
 
@@ -70,7 +71,7 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
         return found
     if (out / "metrics.jsonl").is_file():
         steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        found["steps"] = max(step["step"] for step in steps)
+        found |= {"steps": max(step["step"] for step in steps), "faults": faults_at_end(steps, {}, "--lr")}
     if (out / "samples.jsonl").is_file():
         samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
         found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
