@@ -38,7 +38,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
             found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append("nearly every completion is cut at the length limit; try a higher limit, or a reward that pays an end")
+        found.append(
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+        )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
     return found
