@@ -1280,6 +1280,17 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
+# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
 
@@ -4571,13 +4582,6 @@ def plot_lengths(stats: Stats, path: Path) -> None:
 # --------------------------------------------------------------------- held out (src/programs/data_loader/held_out.py)
 
 
-def same_prompt(prompt: list[dict]) -> bytes:
-    """A digest that is equal for prompts alike but for case, white space, Unicode form and their system prompt."""
-    asked = [message for message in prompt if message["role"] not in ("system", "developer")]
-    texts = [unicodedata.normalize("NFKC", message["content"]).casefold().split() for message in asked]
-    return digest([[message["role"], " ".join(words)] for message, words in zip(asked, texts, strict=True)])
-
-
 def split_size(text: str, count: int) -> tuple[str, int]:
     """(name, rows) of --split: NAME=N, NAME=SHARE, or N or SHARE alone, whose name is eval."""
     name, _, size = text.rpartition("=")
@@ -4596,7 +4600,7 @@ def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
     """Rows to hold out, whole prompts at random: `size` of them, or as near below it as prompts of several rows allow.
 
     Args:
-        prompts: `same_prompt` of each row.
+        prompts: a digest of each row's `asked_words`.
 
     Raises:
         UserError: there is one prompt only.
@@ -4797,7 +4801,7 @@ class Run:
             if args.out:
                 self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
             if args.split:
-                self.prompts.append(same_prompt(row["prompt"]))
+                self.prompts.append(digest(asked_words(row["prompt"])))
 
     def parts(self) -> list[tuple[Path, str, list[int] | None]]:
         """(path, split name, order of rows) of each output."""

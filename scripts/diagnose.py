@@ -742,6 +742,14 @@ ADVICE = {
         ["set {lr}", "check the schedule's total number of steps"],
         "definition",
     ),
+    "held-out-trains": (
+        "the run learns these prompts by heart: what their held-out figure gains says nothing about others",
+        [
+            "hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+            "then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl",
+        ],
+        "definition of a held-out set",
+    ),
     "reward-hacking": (
         "the policy earns score without getting better at the task",
         [
@@ -1550,6 +1558,24 @@ def check_memory(run: LoggedRun):
             return
 
 
+# ------------------------------------------------------------------ held out findings (src/parts/held_out_findings.py)
+
+DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
+
+
+def check_held_out(run: LoggedRun):
+    """Held-out prompts that also train, as the run counted them or by the names of its files."""
+    counts = [row for row in run.rows if as_number(row.get("eval/trained_rows"))]
+    files = [(run.config.get(a), run.config.get(b)) for a, b in DATA_FILES]
+    if counts:
+        of = as_number(counts[0].get("eval/rows"))
+        saw = f"{counts[0]['eval/trained_rows']:.0f}" + (f" of {of:.0f}" if of else "")
+        saw += " evaluation prompts also occur in training; the accuracy is inflated"
+        yield run.find("held-out-trains", "held_out", saw, step_of(counts[0]))
+    elif run.values("held_out") and any(train and train == held_out for train, held_out in files):
+        yield run.find("held-out-trains", "held_out", "the training file is the evaluation file too")
+
+
 # ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
 
 RARELY = 0.01  # share of completions below which a length limit explains nothing
@@ -1786,9 +1812,7 @@ def check_mismatch(run: LoggedRun):
             "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
         ),
     ]
-    gap = (
-        0.01 if run.settings.get("exact") else 2.0
-    )  # fp32 with one sampler: rounding; else single tokens may differ much
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     limits.append(
         ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
     )
@@ -1982,6 +2006,7 @@ def check_remarks(run: LoggedRun):
 
 # (check, one of these series is needed)
 CHECKS = [
+    (check_held_out, ()),
     (check_finite, ()),
     (check_ratio, ("ratio_max", "clip_frac")),
     (

@@ -47,11 +47,15 @@ import re
 import runpy
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
@@ -60,14 +64,6 @@ class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
     code = 2
-
-
-class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
-
-    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
-        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
-        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
 def need(condition, message: str) -> None:
@@ -99,6 +95,13 @@ def suggest(word: str, names: list[str]) -> str:
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+
+
+def held_out_source(config) -> str:
+    """--eval_data, or the embedded task's where its data train; "" for none."""
+    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -260,6 +263,17 @@ def check_units(settings: dict, words: list[str]) -> None:
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
 
 
+class BaseConfig:
+    """What the Config of every program is; the parts name the fields that they read."""
+
+    given = frozenset()  # names of the settings that the command line or its YAML file has
+    reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
+
+
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     """The names of a parser's flags, with `_`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
@@ -280,18 +294,109 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
 
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
+
+def corrects(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (("vllm_memory", "check_sync"), has("rollout_engine", "hf"), "vLLM does not sample", "--rollout_engine vllm"),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
 
 
 # ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
 
-CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
 TURNS = (
     r"(?:\A|\n\n)(Human|Assistant): ?",
@@ -307,35 +412,6 @@ SPEAKERS = {
     **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
     **{"system": "system", "tool": "tool", "function response": "tool"},
 }
-CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
-
-
-def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
-
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
-    """
-    chats = {}
-    for name in CHAT_COLUMNS:
-        text = row.get(name)
-        start = CHAT.match(text) if isinstance(text, str) else None
-        if not start or not text.rstrip().endswith(("]", "}")):
-            continue
-        try:
-            messages = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
-            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
-            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
-            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
-        messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
-            chats[name] = messages
-    return {**row, **chats} if chats else row
 
 
 def turns_in(text: str) -> list[dict] | None:
@@ -362,28 +438,6 @@ def turns_in(text: str) -> list[dict] | None:
             turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
         return turns
     return None
-
-
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
-
-
-def check_prompt(prompt, where: str) -> None:
-    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
-    try:
-        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
-    except RowFlaw:
-        as_text = True
-    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
-    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
 
 
 # ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
@@ -573,6 +627,41 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
+# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
+
+
+def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
+    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    with_columns = bool(getattr(config, "environment", ""))
+    trained = {task_of(row, with_columns) for row in rows}
+    for row in held_out:
+        row["trains"] = task_of(row, with_columns) in trained
+    count, total = sum(row["trains"] for row in held_out), len(held_out)
+    need(
+        not count or count < total or config.allow_overlap,
+        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
+        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
+        "--allow_overlap to measure memorization",
+    )
+    if count:
+        say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
+
+
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
 
 
@@ -589,6 +678,52 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+# -------------------------------------------------------------------------------------- run end (src/parts/run_end.py)
+
+LAST = 3  # steps at the end that are judged, fewer in a run as short
+KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+
+
+def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
+    """What went wrong, a clause each; empty where nothing is plain.
+
+    Args:
+        rows: of metrics.jsonl.
+        summary: has the held-out figures with their intervals.
+        rate: the flag of the learning rate.
+    """
+
+    def last(name: str) -> list[float]:
+        """The values of the last steps; none where the run has only one."""
+        values = [row[name] for row in rows if name in row]
+        return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
+
+    found, lower = [], f"try a lower {rate}"
+    scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
+    spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
+    alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
+    drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    if fell:
+        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
+        before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
+        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
+            values = [summary[f"{key}_{when}"] for when in ("before", "after")]
+            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+        if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
+            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+    cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
+    if cut and min(cut) > 0.95:
+        found.append(
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+        )
+    if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
+        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return found
 
 
 # --------------------------------------------------------------------------- pages (src/programs/new_trainer/pages.py)
@@ -987,25 +1122,19 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def rows_of(file: str) -> list[dict]:
-    """The rows of a JSONL file with prompts; of another file none, as the page says what is wrong with it."""
+def page_rows(file: str) -> list[dict]:
+    """Rows {"prompt", "columns"} of a JSONL file; none where it is no such file, as the page says what is wrong."""
     try:
-        rows = [json.loads(line) for line in Path(file).read_bytes().splitlines() if line.strip()]
-        for number, row in enumerate(rows, start=1):
-            check_prompt(row["prompt"], f"{file}, row {number}")
-    except (OSError, ValueError, LookupError, TypeError, UserError):
+        lines = Path(file).read_bytes().splitlines()
+        rows = [{"columns": json.loads(line)} for line in lines if line.strip()]
+        return [row | {"prompt": row["columns"]["prompt"]} for row in rows if asked_words(row["columns"]["prompt"])]
+    except (OSError, ValueError, LookupError, TypeError):
         return []
-    return rows
-
-
-def prompts_of(file: str) -> list[str]:
-    """The prompts of a JSONL file as text."""
-    return [json.dumps(row["prompt"]) for row in rows_of(file)]
 
 
 def unread_columns(file: str) -> dict[str, int]:
     """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
-    return dict(warn_unread(file, [(row, row["prompt"]) for row in rows_of(file)]))
+    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in page_rows(file)]))
 
 
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
@@ -1017,7 +1146,7 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
         return found
     if (out / "metrics.jsonl").is_file():
         steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        found["steps"] = max(step["step"] for step in steps)
+        found |= {"steps": max(step["step"] for step in steps), "faults": faults_at_end(steps, {}, "--lr")}
     if (out / "samples.jsonl").is_file():
         samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
         found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
@@ -1048,6 +1177,18 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
 
 
+def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
+    """What of the given settings and changes does nothing in the page, and what would make it act."""
+    page = {name: setting["default"] for name, setting in settings_of(source).items()}
+    updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
+    once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
+    config = SimpleNamespace(given={*own}, **{"data": "", "eval_data": ""} | own)
+    return [
+        *idle_settings(config, updates),
+        *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
+    ]
+
+
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     """(exit code, report) of a command line."""
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
@@ -1071,6 +1212,9 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         not (started and missing),
         f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
     )
+    held_out = page_rows(given["eval_data"]) if started and given.get("eval_data") else []
+    if held_out:
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given["data"]), held_out)
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
@@ -1086,6 +1230,9 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
+    report["notes"] = page_notes(source, own, changes) if "loss" not in theirs else []
+    for note in report["notes"]:
+        say(f"note: {note}")
     if not started:
         return 0, report
     unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
@@ -1096,14 +1243,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
-    if given.get("eval_data"):
-        held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
-        shared = sum(prompt in known for prompt in held_out)
-        report["held_out"] = {"rows": len(held_out), "also_in_training": shared}
-        if shared:
-            say(
-                f"warning: {shared} of {len(held_out)} held-out prompts are in {given['data']}, so are no held-out ones"
-            )
+    if held_out:
+        report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = trained(args.file, flags, given["model"], out)
     lost = not report["run"].get("saved_model", {"loads": True})["loads"]
     bad = report["run"]["exit_code"] or report["run"].get("findings") or lost

@@ -72,11 +72,13 @@ import shlex
 import shutil
 import signal
 import socket
+import statistics
 import sys
 import tempfile
 import threading
 import time
 import traceback
+import unicodedata
 import urllib.error
 import urllib.request
 import warnings
@@ -148,6 +150,11 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+def held_out_source(config) -> str:
+    """--eval_data, or the embedded task's where its data train; "" for none."""
+    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -312,6 +319,7 @@ def check_units(settings: dict, words: list[str]) -> None:
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    given = frozenset()  # names of the settings that the command line or its YAML file has
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -427,6 +435,7 @@ def parse_settings(argv: list[str], config_class, description: str):
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     config = config_class(**{**in_file, **flags})
+    config.given = frozenset({*in_file, *flags})
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 
@@ -689,6 +698,7 @@ class Config(BaseConfig):
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
@@ -724,6 +734,113 @@ def check_environment(config: Config) -> None:
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, config_class, description)
+
+
+# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
+
+
+def corrects(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (("vllm_memory", "check_sync"), has("rollout_engine", "hf"), "vLLM does not sample", "--rollout_engine vllm"),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
 
 
 # -------------------------------------------------------------------------------------- presets (src/parts/presets.py)
@@ -858,6 +975,7 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
+    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
     part = math.lcm(config.minibatches * world, config.group_size)
     need(
         config.batch_size % part == 0,
@@ -2789,6 +2907,47 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
+# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
+
+
+def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
+    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    with_columns = bool(getattr(config, "environment", ""))
+    trained = {task_of(row, with_columns) for row in rows}
+    for row in held_out:
+        row["trains"] = task_of(row, with_columns) in trained
+    count, total = sum(row["trains"] for row in held_out), len(held_out)
+    need(
+        not count or count < total or config.allow_overlap,
+        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
+        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
+        "--allow_overlap to measure memorization",
+    )
+    if count:
+        say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
+
+
+def overlap_metric(rows: list[dict]) -> dict[str, int]:
+    """eval/trained_rows of evaluated rows, where there are any."""
+    count = sum(row.get("trains", False) for row in rows)
+    return {"eval/trained_rows": count} if count else {}
+
+
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
@@ -2871,12 +3030,13 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     return picked
 
 
-def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, each read by `load`."""
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
     rows = load(config, tokenizer, config.data)
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    held_out = held_out_source(config)
+    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, found)
+    return rows, found
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
@@ -8468,6 +8628,52 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
     write_folder(target, write)
 
 
+# -------------------------------------------------------------------------------------- run end (src/parts/run_end.py)
+
+LAST = 3  # steps at the end that are judged, fewer in a run as short
+KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+
+
+def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
+    """What went wrong, a clause each; empty where nothing is plain.
+
+    Args:
+        rows: of metrics.jsonl.
+        summary: has the held-out figures with their intervals.
+        rate: the flag of the learning rate.
+    """
+
+    def last(name: str) -> list[float]:
+        """The values of the last steps; none where the run has only one."""
+        values = [row[name] for row in rows if name in row]
+        return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
+
+    found, lower = [], f"try a lower {rate}"
+    scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
+    spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
+    alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
+    drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    if fell:
+        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
+        before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
+        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
+            values = [summary[f"{key}_{when}"] for when in ("before", "after")]
+            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+        if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
+            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+    cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
+    if cut and min(cut) > 0.95:
+        found.append(
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+        )
+    if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
+        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return found
+
+
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
 LINE = 200  # characters of a message that are shown
@@ -8498,10 +8704,15 @@ def report(config: BaseConfig, summary: dict) -> None:
     if world()[0] != 0:
         return
     folder = Path(config.output_dir)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
+    summary["faults"] = faults_at_end(rows, summary, rate)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    if summary["faults"]:
+        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
     tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
 
 
@@ -9105,7 +9316,7 @@ def evaluate(
     metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
     metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
     metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
-    metrics["eval/rows"] = len(samples)
+    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
     if "talk" in samples[0]:
         played = play_metrics([s["talk"] for s in samples])
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]

@@ -933,6 +933,14 @@ ADVICE = {
         ["set {lr}", "check the schedule's total number of steps"],
         "definition",
     ),
+    "held-out-trains": (
+        "the run learns these prompts by heart: what their held-out figure gains says nothing about others",
+        [
+            "hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+            "then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl",
+        ],
+        "definition of a held-out set",
+    ),
     "reward-hacking": (
         "the policy earns score without getting better at the task",
         [
@@ -1741,6 +1749,24 @@ def check_memory(run: LoggedRun):
             return
 
 
+# ------------------------------------------------------------------ held out findings (src/parts/held_out_findings.py)
+
+DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
+
+
+def check_held_out(run: LoggedRun):
+    """Held-out prompts that also train, as the run counted them or by the names of its files."""
+    counts = [row for row in run.rows if as_number(row.get("eval/trained_rows"))]
+    files = [(run.config.get(a), run.config.get(b)) for a, b in DATA_FILES]
+    if counts:
+        of = as_number(counts[0].get("eval/rows"))
+        saw = f"{counts[0]['eval/trained_rows']:.0f}" + (f" of {of:.0f}" if of else "")
+        saw += " evaluation prompts also occur in training; the accuracy is inflated"
+        yield run.find("held-out-trains", "held_out", saw, step_of(counts[0]))
+    elif run.values("held_out") and any(train and train == held_out for train, held_out in files):
+        yield run.find("held-out-trains", "held_out", "the training file is the evaluation file too")
+
+
 # ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
 
 RARELY = 0.01  # share of completions below which a length limit explains nothing
@@ -1977,9 +2003,7 @@ def check_mismatch(run: LoggedRun):
             "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
         ),
     ]
-    gap = (
-        0.01 if run.settings.get("exact") else 2.0
-    )  # fp32 with one sampler: rounding; else single tokens may differ much
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     limits.append(
         ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
     )
@@ -2173,6 +2197,7 @@ def check_remarks(run: LoggedRun):
 
 # (check, one of these series is needed)
 CHECKS = [
+    (check_held_out, ()),
     (check_finite, ()),
     (check_ratio, ("ratio_max", "clip_frac")),
     (
@@ -2496,6 +2521,10 @@ eval/rows
   rows evaluated, which the interval of eval/accuracy comes from
   + several hundred
   ! few: 30 rows leave ± 0.17 around one half
+eval/trained_rows
+  rows evaluated whose prompt also trains, in another case or spacing too; absent where there are none
+  + absent
+  ! present: the accuracy is inflated
 eval/length_mean
   tokens per completion, end token included
   + moves slowly
@@ -2681,6 +2710,7 @@ def json_beside(folder: Path, name: str) -> dict:
 # ------------------------------------------------------------------------ run facts (src/programs/report/run_facts.py)
 
 CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")
+TRAINED = "held-out-trains"
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 
@@ -2717,8 +2747,10 @@ def held_out_facts(run: LoggedRun) -> dict | None:
     return facts | {"better": (after < before) if is_loss else (after > before), "several": len(points) > 1}
 
 
-def learnt(facts: dict | None, run: LoggedRun) -> str:
+def learnt(facts: dict | None, run: LoggedRun, verdict: dict) -> str:
     """Whether it learnt, in a sentence."""
+    if any(f["id"] == TRAINED for f in verdict["findings"]):
+        return "Not measured: held-out prompts also train, so their figure rises by memory alone."
     if not facts:
         scores = run.values("score")
         if not scores:
@@ -2740,6 +2772,8 @@ def learnt(facts: dict | None, run: LoggedRun) -> str:
 def cheats(facts: dict | None, verdict: dict) -> str:
     """Whether it earns reward without the task, in a sentence."""
     found = [f["id"] for f in verdict["findings"] if f["id"] in CHEATING and f["severity"] == "finding"]
+    if any(f["id"] == TRAINED for f in verdict["findings"]):
+        return "Cannot be told: held-out prompts also train, so nothing independent stands against the score."
     if found:
         return f"Perhaps: {', '.join(found)}, see below; read the samples that score high."
     if any(f["id"] == "short-run" for f in verdict["findings"]):
@@ -2843,7 +2877,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "trainer": trainer_name(run),
         "format": run.format,
         "held_out": facts,
-        "learnt": learnt(facts, run),
+        "learnt": learnt(facts, run, source.verdict),
         "cheats": cheats(facts, source.verdict),
         "outcome": outcome(run, folder, now),
         "spent": spent(run, folder),

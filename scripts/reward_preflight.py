@@ -310,6 +310,7 @@ def same_value(one: str, other: str) -> bool:
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    given = frozenset()  # names of the settings that the command line or its YAML file has
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer

@@ -82,6 +82,7 @@ import threading
 import time
 import traceback
 import types
+import unicodedata
 import urllib.error
 import urllib.request
 import warnings
@@ -148,6 +149,11 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+def held_out_source(config) -> str:
+    """--eval_data, or the embedded task's where its data train; "" for none."""
+    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -312,6 +318,7 @@ def check_units(settings: dict, words: list[str]) -> None:
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    given = frozenset()  # names of the settings that the command line or its YAML file has
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -427,6 +434,7 @@ def parse_settings(argv: list[str], config_class, description: str):
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     config = config_class(**{**in_file, **flags})
+    config.given = frozenset({*in_file, *flags})
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 
@@ -670,6 +678,7 @@ class Config(BaseConfig):
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train")
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
@@ -772,6 +781,113 @@ def hardware_flags(argv: list[str]) -> list[str]:
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, config_class, description)
+
+
+# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
+
+
+def corrects(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (("vllm_memory", "check_sync"), has("rollout_engine", "hf"), "vLLM does not sample", "--rollout_engine vllm"),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
 
 
 # -------------------------------------------------------------------------------------- presets (src/parts/presets.py)
@@ -906,6 +1022,7 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
+    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
     part = math.lcm(config.minibatches * world, config.group_size)
     need(
         config.batch_size % part == 0,
@@ -2057,6 +2174,41 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     return list(
         tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
     )
+
+
+# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
+
+
+def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
+    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    with_columns = bool(getattr(config, "environment", ""))
+    trained = {task_of(row, with_columns) for row in rows}
+    for row in held_out:
+        row["trains"] = task_of(row, with_columns) in trained
+    count, total = sum(row["trains"] for row in held_out), len(held_out)
+    need(
+        not count or count < total or config.allow_overlap,
+        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
+        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
+        "--allow_overlap to measure memorization",
+    )
+    if count:
+        say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
@@ -4884,6 +5036,7 @@ NOTES = {
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
+    "allow_overlap": "checked alone",
     "sample_tokens": "verl writes no figures of tokens",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
@@ -7316,9 +7469,9 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     folder.mkdir(parents=True, exist_ok=True)
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    source = held_out_source(config)
     held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
+    mark_trained(config, *([task_row(row) for row in part] for part in (rows, held_out if source else [])))
     for row in [*rows, *held_out] if config.data_source else ():
         row["data_source"] = config.data_source
     prompts = config.batch_size // config.group_size
@@ -7381,6 +7534,11 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
     warn_unread(source, [(row, row[config.prompt_column]) for row in found if config.prompt_column in row])
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
+
+
+def task_row(row: dict) -> dict:
+    """What `mark_trained` compares of verl's rows."""
+    return {"prompt": row["prompt"], "columns": {k: v for k, v in row["extra_info"].items() if k not in OWN_INFO}}
 
 
 def check_output(config: Config) -> None:

@@ -156,6 +156,11 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
+def held_out_source(config) -> str:
+    """--eval_data, or the embedded task's where its data train; "" for none."""
+    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
+
+
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
@@ -318,6 +323,7 @@ def check_units(settings: dict, words: list[str]) -> None:
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    given = frozenset()  # names of the settings that the command line or its YAML file has
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -433,6 +439,7 @@ def parse_settings(argv: list[str], config_class, description: str):
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     config = config_class(**{**in_file, **flags})
+    config.given = frozenset({*in_file, *flags})
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 
@@ -2059,6 +2066,41 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
+# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
+
+
+def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
+    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    with_columns = bool(getattr(config, "environment", ""))
+    trained = {task_of(row, with_columns) for row in rows}
+    for row in held_out:
+        row["trains"] = task_of(row, with_columns) in trained
+    count, total = sum(row["trains"] for row in held_out), len(held_out)
+    need(
+        not count or count < total or config.allow_overlap,
+        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
+        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
+        "--allow_overlap to measure memorization",
+    )
+    if count:
+        say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
+
+
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
@@ -2141,12 +2183,13 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     return picked
 
 
-def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, each read by `load`."""
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
     rows = load(config, tokenizer, config.data)
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    held_out = held_out_source(config)
+    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, found)
+    return rows, found
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
@@ -5475,14 +5518,6 @@ def read_lines(path: Path) -> list[dict]:
 # ---------------------------------------------------------------------------- leaks (src/programs/warm_start/leaks.py)
 
 
-def asked_words(prompt) -> str:
-    """What a prompt asks, so that prompts alike but for case, white space, Unicode form and system prompt are equal."""
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    asked = [message["content"] for message in messages if message["role"] not in ("system", "developer")]
-    texts = [unicodedata.normalize("NFKC", text).casefold() for text in asked]
-    return "\n".join("".join(text.split()) for text in texts)
-
-
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     """Raise UserError where a prompt that would train is held out too.
 
@@ -6301,7 +6336,7 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
 def load_prompts_and_reward(config: Config) -> tuple:
     """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
     tokenizer, reward = load_tokenizer(config), load_reward(config)
-    rows, held_out = load_splits(config, tokenizer)
+    rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     need(
         held_out,
         "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
@@ -6311,7 +6346,6 @@ def load_prompts_and_reward(config: Config) -> tuple:
         solution_text(config, row)
     for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
         reward.check_columns(row)
-    check_leaks(rows, held_out, config.data)
     return tokenizer, reward, rows, held_out
 
 

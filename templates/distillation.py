@@ -14,6 +14,7 @@ import math
 import runpy
 import sys
 import time
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str = ""  # measured only; FILE.py:f, f(prompt, completion, answer) -> float, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: KL to the teacher and, by the reward, share of scores >= 1, before and after
+    allow_overlap: bool = False  # evaluate though all held-out prompts train
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 60  # each one rollout and one update
@@ -77,6 +79,23 @@ def load_rows(config, tokenizer, file):
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
     return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
+
+
+def count_trained(config, rows, held_out):
+    """Held-out rows whose prompt trains, in any case, spacing or system prompt; where all do, there is no run."""
+
+    def asked(row):
+        prompt = row["columns"]["prompt"]
+        said = [prompt] if isinstance(prompt, str) else [m["content"] for m in prompt if m["role"] != "system"]
+        return "".join(unicodedata.normalize("NFKC", str(said)).casefold().split())
+
+    trained = {asked(row) for row in rows}
+    count, told = sum(asked(row) in trained for row in held_out), "evaluation prompts also occur in training"
+    if count and count == len(held_out) and not config.allow_overlap:
+        sys.exit(f"error: all {count} {told}; expected others; try another --eval_data, or --allow_overlap")
+    if count:
+        print(f"warning: {count} of {len(held_out)} {told}; the accuracy is inflated", file=sys.stderr)
+    return {"eval/trained_rows": count} if count else {}
 
 
 def load_reward(spec):
@@ -222,6 +241,7 @@ def train(config):
     reward, models = load_reward(config.reward) if config.reward else None, load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
+    trained = count_trained(config, rows, held_out)
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.batch_size // len(rows))])
     lr = config.lr or (1e-3 if models.policy.num_parameters() < 50e6 else 1e-5)
     optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
@@ -247,7 +267,7 @@ def train(config):
         kl, _, tokens = sum(sums).tolist()
         right = [s["score"] >= 1 for x in parts if reward for s in rollout(config, models, reward, x, greedy=True)[1]]
         accuracy = {"eval/accuracy": sum(right) / len(right)} if right else {}
-        log(step, {"eval/reverse_kl": kl / tokens, "eval/rows": len(held_out)} | accuracy)
+        log(step, {"eval/reverse_kl": kl / tokens, "eval/rows": len(held_out)} | accuracy | trained)
         return {when: accuracy.get("eval/accuracy"), f"kl_{when}": kl / tokens}
 
     result = evaluate(0, "before") if held_out else {}

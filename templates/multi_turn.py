@@ -16,6 +16,7 @@ import math
 import runpy
 import sys
 import time
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     environment: str  # FILE.py:Class
     eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
+    allow_overlap: bool = False  # evaluate though all held-out prompts train
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     steps: int = 60  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
@@ -68,6 +70,21 @@ def load_rows(config, tokenizer, file):
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
     return rows or sys.exit(f"error: {file}: got no prompt of up to {longest} tokens")
+
+
+def count_trained(config, rows, held_out):
+    """Held-out rows that train, in any case or spacing; where all do, there is no run."""
+
+    def asked(row):
+        return "".join(unicodedata.normalize("NFKC", str(row["columns"])).casefold().split())
+
+    trained = {asked(row) for row in rows}
+    count, told = sum(asked(row) in trained for row in held_out), "evaluation prompts also occur in training"
+    if count and count == len(held_out) and not config.allow_overlap:
+        sys.exit(f"error: all {count} {told}; expected others; try another --eval_data, or --allow_overlap")
+    if count:
+        print(f"warning: {count} of {len(held_out)} {told}; the accuracy is inflated", file=sys.stderr)
+    return {"eval/trained_rows": count} if count else {}
 
 
 def load_environment(spec):
@@ -290,6 +307,7 @@ def train(config):
     check_template(models)
     rows = load_rows(config, models.tokenizer, config.data)
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
+    trained = count_trained(config, rows, held_out)
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.prompts // len(rows))])
     lr = config.lr or (2e-4 if models.policy.num_parameters() < 50e6 else 1e-6)
     optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
@@ -308,7 +326,7 @@ def train(config):
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
         scores = torch.tensor([s["score"] for x in parts for s in rollout(config, models, make, x, greedy=True)[1]])
-        log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()})
+        log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()} | trained)
         return scores.mean().item()
 
     before = evaluate(0) if held_out else None

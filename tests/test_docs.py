@@ -365,7 +365,7 @@ def readme_files(tmp_path_factory):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, content in re.findall(r"This is `(my_[\w.]+)`:\n\n```\w+\n(.*?)```", text, re.DOTALL):
         (folder / name).write_text(content)
-    assert {path.name for path in folder.iterdir()} == {"my_prompts.jsonl", "my_rewards.py"}
+    assert {path.name for path in folder.iterdir()} == {"my_prompts.jsonl", "my_rewards.py", "my_test.jsonl"}
     return folder
 
 

@@ -176,7 +176,7 @@ def flags_of(place, name="Adder", *more) -> list[str]:
     """Flags of a small run with one of the user's environments."""
     files = [f"--data={place / 'rows.jsonl'}", f"--eval_data={place / 'rows.jsonl'}", f"--model={place / 'model'}"]
     sizes = ["--per_device_train_batch_size=4", "--num_generations=4", "--max_completion_length=96", "--plot_every=0"]
-    sizes += ["--eval_every=0", "--sample_every=1", "--max_turns=3", "--max_prompt_length=1300"]
+    sizes += ["--allow_overlap", "--eval_every=0", "--sample_every=1", "--max_turns=3", "--max_prompt_length=1300"]
     return [*files, *sizes, "--max_conversation_tokens=2048", f"--environment={place / 'own.py'}:{name}", *more]
 
 

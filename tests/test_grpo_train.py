@@ -702,7 +702,7 @@ def test_vllm_evaluates_greedily_and_keeps_its_temperature():
 def uninterrupted(small, tmp_path_factory):
     """A run whose outcome depends on the generators, the schedule and several passes over few prompts."""
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
-    files = [f"--data={small / 'eval.jsonl'}", f"--eval_data={small / 'eval.jsonl'}"]
+    files = [f"--data={small / 'eval.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", "--allow_overlap"]
     flags = [*files, f"--reward={small / 'rewards.py'}:noisy", *SIZES, "--steps=7", "--lr_scheduler_type=cosine"]
     flags += ["--save_steps=2", "--eval_every=2", "--sample_every=1", "--save_total_limit=3"]
     done = run_script("grpo_train", *flags, "--output_dir", out)

@@ -1,12 +1,14 @@
 """Held-out evaluations: which rows they take, the interval of the accuracy, how greedy answers are batched."""
 
 import contextlib
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, load_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script
 
+from parts.held_out import asked_words, mark_trained, overlap_metric
 from parts.prompts import evaluated_rows
 from programs.grpo_train.evaluation import greedy_completions
 
@@ -37,7 +39,7 @@ def test_the_trainers_read_no_more_held_out_rows_than_asked(name, tmp_path):
     tokenizer = script.left_tokenizer(parse([])) if of_trl else script.load_tokenizer(parse([]))
 
     def sizes(*flags: str) -> list[int]:
-        config = parse([f"--data={few}", f"--eval_data={few}", *flags])
+        config = parse([f"--data={few}", f"--eval_data={few}", "--allow_overlap", *flags])
         return list(map(len, script.load_splits(config, tokenizer, *([script.load_task] if of_trl else []))))
 
     assert parse([]).eval_rows == 512 and sizes("--eval_rows=3") == [8, 3] and sizes("--eval_rows=0") == [8, 8]
@@ -96,3 +98,120 @@ def test_greedy_answers_do_not_depend_on_how_many_are_sampled_at_once(trainer):
     assert len({*map(tuple, alone)}) > 3 and len({*map(len, alone)}) > 1
     assert greedy_completions(trainer, prompts, 4) == alone and greedy_completions(trainer, prompts, 64) == alone
     assert greedy_completions(trainer, [], 64) == []
+
+
+# ------------------------------------------------------------------------------------------------ prompts that train
+
+
+def user(text: str) -> list[dict]:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("What is 3 + 4?", user("what IS 3+4?"), True),
+        ("What is 3 + 4?", [{"role": "system", "content": "Be brief."}, *user("What is\u00a03 + \uff14?")], True),
+        ("What is 3 + 4?", "What is 3 + 41?", False),
+        ([{"role": "system", "content": "A"}], [{"role": "system", "content": "B"}], False),
+        ([*user("1"), {"role": "assistant", "content": "2"}], user("12"), False),
+    ],
+)
+def test_prompts_are_alike_by_what_they_ask(one, other, alike):
+    assert (asked_words(one) == asked_words(other)) == alike
+
+
+TRAINED = [user(f"{n}+1=") for n in range(20)]
+TRAINERS = ("ppo_train", "grpo_train", "on_policy_distillation", "verl_train")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Flags of 20 training prompts and of an evaluation file with the given ones."""
+
+    def write(held_out: list) -> list[str]:
+        for name, prompts in (("train", TRAINED), ("eval", held_out)):
+            rows = [json.dumps({"prompt": prompt, "answer": "1"}) for prompt in prompts]
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+        return [f"--data={tmp_path / 'train.jsonl'}", f"--eval_data={tmp_path / 'eval.jsonl'}"]
+
+    return write
+
+
+def dry(name: str, tmp_path, *flags: str) -> int:
+    more = {"verl_train": ["--print", "--batch_size=8"], "on_policy_distillation": [f"--teacher={TINY_LM}"]}
+    reward = [] if name == "on_policy_distillation" else [f"--reward={tmp_path / 'pay.py'}:pay"]
+    (tmp_path / "pay.py").write_text("def pay(prompt, completion, answer):\n    return 1.0\n")
+    flags = [*more.get(name, ["--dry_run"]), *reward, f"--output_dir={tmp_path / 'run'}", *flags]
+    flags += ["--dry_run"] * (name == "on_policy_distillation")
+    return load_script(name).main(flags)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_counts_held_out_prompts_that_train(name, files, tmp_path, capsys):
+    flags = files([user("3 + 1 ="), user("30+1="), user("31+1=")])
+    assert dry(name, tmp_path, *flags) == 0
+    assert "1 of 3 evaluation prompts also occur in training; the accuracy is inflated" in capsys.readouterr().err
+    assert dry(name, tmp_path, *files([user("30+1=")])) == 0
+    assert "also occur" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_training_prompts_as_held_out_ones_are_refused_unless_asked_for(name, files, tmp_path, capsys):
+    flags = files(TRAINED[::-1])
+    assert dry(name, tmp_path, *flags) == 2
+    told = capsys.readouterr().err
+    assert "20 evaluation prompts all occur" in told and "data_loader.py" in told and "--split 0.1" in told
+    assert dry(name, tmp_path, *flags, "--allow_overlap") == 0
+    assert "20 of 20 evaluation prompts also occur" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("environment", "count"), [("", 2), ("game.py:Game", 1)])
+def test_an_environments_columns_tell_its_tasks_apart(environment, count):
+    rows = [{"prompt": "Guess.", "columns": {"secret": n}} for n in (1, 2)]
+    held_out = [{"prompt": "Guess.", "columns": {"secret": n}} for n in (2, 3)]
+    mark_trained(SimpleNamespace(environment=environment, data="a", eval_data="b", allow_overlap=True), rows, held_out)
+    assert overlap_metric(held_out) == {"eval/trained_rows": count} and overlap_metric(rows) == {}
+
+
+@pytest.mark.parametrize("page", ["grpo", "ppo", "distillation", "multi_turn"])
+def test_a_page_counts_held_out_prompts_that_train(page, capsys):
+    page = load_module(ROOT / "templates" / f"{page}.py", f"{page}_overlap")
+    rows, held_out = ([{"columns": {"prompt": x}} for x in part] for part in (["1+1=", "2+1="], ["2 + 1=", "3+1="]))
+    asked, own = SimpleNamespace(allow_overlap=True), SimpleNamespace(allow_overlap=False)
+    assert page.count_trained(own, rows, held_out) == {"eval/trained_rows": 1}
+    assert "1 of 2 evaluation prompts also occur in training" in capsys.readouterr().err
+    assert page.count_trained(own, rows, held_out[1:]) == {} == page.count_trained(own, rows, [])
+    with pytest.raises(SystemExit, match="--allow_overlap"):
+        page.count_trained(own, rows, rows)
+    assert page.count_trained(asked, rows, rows) == {"eval/trained_rows": 2}
+
+
+def log_of_a_run(folder, trained: dict, settings: dict):
+    """A log of 40 steps whose score and held-out accuracy rise."""
+    rows = [{"step": s, "reward/mean": 0.2 + s / 80, "reward/std": 0.3} for s in range(1, 41)]
+    for step, accuracy in ((0, 0.6), (40, 0.93)):
+        rows.append({"step": step, "eval/accuracy": accuracy, "eval/rows": 60} | trained)
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "config.json").write_text(json.dumps({"ppo_epochs": 1, "group_size": 8} | settings))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("trained", "settings", "saw"),
+    [
+        ({"eval/trained_rows": 5}, {}, "5 of 60 evaluation prompts also occur in training; the accuracy is inflated"),
+        ({}, {"data": "x.jsonl", "eval_data": "x.jsonl"}, "the training file is the evaluation file too"),
+        ({}, {"data": "x.jsonl", "eval_data": "y.jsonl"}, None),
+    ],
+)
+def test_diagnose_and_report_say_that_held_out_prompts_train(trained, settings, saw, tmp_path, capsys):
+    folder = log_of_a_run(tmp_path / "run", trained, settings)
+    load_script("diagnose").main([folder, "--json"])
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    found = [(f["id"], f["saw"]) for f in run["findings"]][:1]
+    assert (bool(saw) and found == [("held-out-trains", saw)]) or not (saw or found)
+    assert load_script("report").main([folder, "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert ("No sign of it" in page) == (not saw) and ("held-out prompts also train" in page) == bool(saw)

@@ -372,7 +372,7 @@ def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkey
         assert new.main(["grpo", "mine.py", "--force", *given, "--out", "run"]) == 0
         told = capsys.readouterr()
         assert json.loads(told.out)["held_out"] == found
-        assert ("5 of 15 held-out prompts are in a.jsonl" in told.err) == (name == "b.jsonl")
+        assert ("5 of 15 evaluation prompts also occur in training" in told.err) == (name == "b.jsonl")
 
 
 def test_columns_that_look_like_a_part_of_the_question_are_named(folder, capsys, monkeypatch):
@@ -555,3 +555,18 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
         named = " ".join(re.findall(r"`([a-z_ ]+)`", listed)).split()
         assert named and {*named, "lora"} <= {*new.changes_of(kind)}, kind
     assert all("lora" in new.changes_of(kind) for kind in new.PAGES)
+
+
+@pytest.mark.parametrize(
+    ("flags", "noted"),
+    [
+        ("--change token_mean --clip_eps_high 0.28", ["clip_eps_high 0.28"]),
+        ("--change gspo", ["change gspo"]),
+        ("--change gspo --clip_eps_high 0.28 --epochs 2", []),
+    ],
+)
+def test_what_a_page_would_ignore_is_noted(flags, noted, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert new.main(["grpo", "noted.py", *flags.split()]) == 0
+    told = json.loads(capsys.readouterr().out)["notes"]
+    assert [note.partition(":")[0] for note in told] == noted

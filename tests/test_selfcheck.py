@@ -35,7 +35,17 @@ def run_checks(capsys, few_prompts):
     """run_checks(trainer, *flags) -> (exit code, {check: row}), on the embedded model and 40 of its prompts."""
 
     def run(trainer, *flags, rewards=(f"{LIBRARY}:correctness_reward", f"{LIBRARY}:format_reward*0.2")):
-        inputs = ["--model", TINY_LM, "--data", few_prompts, "--eval_data", few_prompts, "--device", "cpu"]
+        inputs = [
+            "--model",
+            TINY_LM,
+            "--data",
+            few_prompts,
+            "--eval_data",
+            few_prompts,
+            "--device",
+            "cpu",
+            "--allow_overlap",
+        ]
         inputs += ["--max_new_tokens", "12"]
         inputs += [part for reward in rewards for part in ("--reward", reward)]
         code = selfcheck.main([str(x) for x in (trainer, *inputs, *flags, "--json")])

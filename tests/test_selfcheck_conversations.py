@@ -121,7 +121,9 @@ def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_
 def ppo(inputs):
     """ppo_train.py with an environment, loaded."""
     trainer = load_trainer(str(PPO))
-    assert not trainer.parse([*inputs, "--eval_data", inputs[3], "--max_new_tokens", "12", "--device", "cpu"])
+    assert not trainer.parse(
+        [*inputs, "--eval_data", inputs[3], "--allow_overlap", "--max_new_tokens", "12", "--device", "cpu"]
+    )
     trainer.load()
     return Subject(trainer, [])
 
@@ -296,7 +298,9 @@ PPO_FAULTS = {
 def test_planted_fault_of_a_script_is_named(inputs, tmp_path, fault):
     check, pairs = PPO_FAULTS[fault]
     copy = edited(tmp_path, pairs, PPO)
-    found = failed(results(copy, *inputs, "--eval_data", inputs[3], "--max_new_tokens", "12", "--device", "cpu"))
+    found = failed(
+        results(copy, *inputs, "--eval_data", inputs[3], "--allow_overlap", "--max_new_tokens", "12", "--device", "cpu")
+    )
     assert set(found) == {check}, found
 
 

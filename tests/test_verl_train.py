@@ -583,7 +583,7 @@ def data(tmp_path_factory):
     """Flags of a file of 128 prompts, the batch of a step."""
     path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
     path.write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:128]))
-    return [f"--data={path}", f"--eval_data={path}"]
+    return [f"--data={path}", f"--eval_data={path}", "--allow_overlap"]
 
 
 @pytest.mark.parametrize("preset", verl.PRESETS)

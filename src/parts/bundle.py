@@ -9,3 +9,8 @@ EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_ENVIRONMENTS = str(BUNDLE / "examples" / "environments.py")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+def held_out_source(config) -> str:
+    """--eval_data, or the embedded task's where its data train; "" for none."""
+    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")

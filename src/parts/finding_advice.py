@@ -239,6 +239,14 @@ ADVICE = {
         ["set {lr}", "check the schedule's total number of steps"],
         "definition",
     ),
+    "held-out-trains": (
+        "the run learns these prompts by heart: what their held-out figure gains says nothing about others",
+        [
+            "hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+            "then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl",
+        ],
+        "definition of a held-out set",
+    ),
     "reward-hacking": (
         "the policy earns score without getting better at the task",
         [

@@ -5,6 +5,7 @@ import statistics
 
 from parts.finding_advice import IF_CUT
 from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
+from parts.held_out_findings import check_held_out
 from parts.log_reading import as_number, common_name, dialect_of, step_of
 from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
 from parts.memory_findings import check_memory
@@ -246,9 +247,7 @@ def check_mismatch(run: LoggedRun):
             "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
         ),
     ]
-    gap = (
-        0.01 if run.settings.get("exact") else 2.0
-    )  # fp32 with one sampler: rounding; else single tokens may differ much
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     limits.append(
         ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
     )
@@ -442,6 +441,7 @@ def check_remarks(run: LoggedRun):
 
 # (check, one of these series is needed)
 CHECKS = [
+    (check_held_out, ()),
     (check_finite, ()),
     (check_ratio, ("ratio_max", "clip_frac")),
     (

@@ -2,6 +2,7 @@
 
 import math
 
+from parts.idle_settings import say_idle
 from parts.messages import need, say
 from parts.settings import BaseConfig, check_trainer
 
@@ -135,6 +136,7 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
+    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
     part = math.lcm(config.minibatches * world, config.group_size)
     need(
         config.batch_size % part == 0,

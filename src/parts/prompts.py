@@ -1,9 +1,8 @@
 """Prompts as token ids, and the endless reshuffled stream that a step takes its batch from."""
 
-from pathlib import Path
-
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
+from parts.bundle import held_out_source
 from parts.chat import as_turns, chat_ids, check_template, template_settings
+from parts.held_out import mark_trained
 from parts.messages import UserError, need, say
 from parts.question_parts import warn_unread
 from parts.rows import check_prompt, read_rows
@@ -89,12 +88,13 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     return picked
 
 
-def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, each read by `load`."""
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
     rows = load(config, tokenizer, config.data)
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    held_out = held_out_source(config)
+    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, found)
+    return rows, found
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:

@@ -15,6 +15,7 @@ from parts.messages import UserError, need, suggest
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    given = frozenset()  # names of the settings that the command line or its YAML file has
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -130,6 +131,7 @@ def parse_settings(argv: list[str], config_class, description: str):
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     config = config_class(**{**in_file, **flags})
+    config.given = frozenset({*in_file, *flags})
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 

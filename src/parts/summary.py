@@ -5,6 +5,7 @@ from pathlib import Path
 
 from parts.messages import tell
 from parts.processes import world
+from parts.run_end import faults_at_end
 from parts.settings import BaseConfig
 
 LINE = 200  # characters of a message that are shown
@@ -35,10 +36,15 @@ def report(config: BaseConfig, summary: dict) -> None:
     if world()[0] != 0:
         return
     folder = Path(config.output_dir)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
+    summary["faults"] = faults_at_end(rows, summary, rate)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    if summary["faults"]:
+        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
     tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
 
 

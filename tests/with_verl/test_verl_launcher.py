@@ -735,7 +735,14 @@ def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, ca
 def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"prompt": f" {i}+1=", "answer": str(i + 1)}) + "\n" for i in range(16)))
-    flags = ["--check", *data, f"--data={texts}", f"--eval_data={texts}", f"--output_dir={tmp_path}/out"]
+    flags = [
+        "--check",
+        *data,
+        f"--data={texts}",
+        f"--eval_data={texts}",
+        "--allow_overlap",
+        f"--output_dir={tmp_path}/out",
+    ]
     assert launcher.main(flags) == 0, capsys.readouterr().err
     capsys.readouterr()
     template = "actor_rollout_ref.model.custom_chat_template='x{{ messages[0].content }}'"

@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from parts.adapters import tokenizer_of
+from parts.held_out import asked_words
 from parts.messages import UserError, need, say, tell
 from parts.rows import is_hub_id
 from parts.settings import parse_flags
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
-from programs.data_loader.held_out import held_out_rows, same_prompt, split_size
+from programs.data_loader.held_out import held_out_rows, split_size
 from programs.data_loader.inspection import Stats, plot_lengths
 from programs.data_loader.reading import Settings
-from programs.data_loader.row_reader import RowReader
+from programs.data_loader.row_reader import RowReader, digest
 from programs.data_loader.writing import check_out, fill_file, json_line, new_file
 
 
@@ -198,7 +199,7 @@ class Run:
             if args.out:
                 self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
             if args.split:
-                self.prompts.append(same_prompt(row["prompt"]))
+                self.prompts.append(digest(asked_words(row["prompt"])))
 
     def parts(self) -> list[tuple[Path, str, list[int] | None]]:
         """(path, split name, order of rows) of each output."""

@@ -2,17 +2,8 @@
 
 import random
 import re
-import unicodedata
 
 from parts.messages import need
-from programs.data_loader.row_reader import digest
-
-
-def same_prompt(prompt: list[dict]) -> bytes:
-    """A digest that is equal for prompts alike but for case, white space, Unicode form and their system prompt."""
-    asked = [message for message in prompt if message["role"] not in ("system", "developer")]
-    texts = [unicodedata.normalize("NFKC", message["content"]).casefold().split() for message in asked]
-    return digest([[message["role"], " ".join(words)] for message, words in zip(asked, texts, strict=True)])
 
 
 def split_size(text: str, count: int) -> tuple[str, int]:
@@ -33,7 +24,7 @@ def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
     """Rows to hold out, whole prompts at random: `size` of them, or as near below it as prompts of several rows allow.
 
     Args:
-        prompts: `same_prompt` of each row.
+        prompts: a digest of each row's `asked_words`.
 
     Raises:
         UserError: there is one prompt only.

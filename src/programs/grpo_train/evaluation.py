@@ -3,6 +3,7 @@
 import statistics
 
 from parts.conversations import Conversation
+from parts.held_out import overlap_metric
 from parts.messages import UserError
 from parts.paired_tests import accuracy_figures
 from parts.play import play
@@ -114,7 +115,7 @@ def evaluate(
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
     metrics |= accuracy_figures(samples) | {"eval/score": statistics.fmean(s["score"] for s in samples)}
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
-    metrics["eval/rows"] = len(samples)
+    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
     if setup:
         played = conversation_metrics([s["talk"] for s in samples])
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]

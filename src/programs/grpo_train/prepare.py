@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.adapters import settle_model
+from parts.idle_settings import say_idle
 from parts.messages import say
 from parts.models import shaped_network
 from parts.play_setup import PlaySetup
@@ -103,4 +104,6 @@ def prepare_run(config: Config) -> Prepared:
         say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")
         resolved.save_steps = whole
     check_machine(resolved)
+    resolved.given = config.given
+    say_idle(resolved, plan.steps_per_rollout)
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)

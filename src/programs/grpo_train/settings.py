@@ -152,6 +152,7 @@ class Config(BaseConfig):
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     per_device_eval_batch_size: int = setting(
         0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
     )

@@ -5,8 +5,11 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.dialect import check_units, in_own_words
+from parts.held_out import mark_trained
+from parts.idle_settings import idle_settings
 from parts.messages import UserError, need, say, tell
 from parts.settings import parse_flags
 from programs.new_trainer.pages import (
@@ -29,7 +32,19 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import checked, prompts_of, trained, unread_columns
+from programs.new_trainer.training import checked, page_rows, trained, unread_columns
+
+
+def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
+    """What of the given settings and changes does nothing in the page, and what would make it act."""
+    page = {name: setting["default"] for name, setting in settings_of(source).items()}
+    updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
+    once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
+    config = SimpleNamespace(given={*own}, **{"data": "", "eval_data": ""} | own)
+    return [
+        *idle_settings(config, updates),
+        *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
+    ]
 
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
@@ -55,6 +70,9 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         not (started and missing),
         f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
     )
+    held_out = page_rows(given["eval_data"]) if started and given.get("eval_data") else []
+    if held_out:
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given["data"]), held_out)
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
@@ -70,6 +88,9 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
+    report["notes"] = page_notes(source, own, changes) if "loss" not in theirs else []
+    for note in report["notes"]:
+        say(f"note: {note}")
     if not started:
         return 0, report
     unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
@@ -80,14 +101,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
-    if given.get("eval_data"):
-        held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
-        shared = sum(prompt in known for prompt in held_out)
-        report["held_out"] = {"rows": len(held_out), "also_in_training": shared}
-        if shared:
-            say(
-                f"warning: {shared} of {len(held_out)} held-out prompts are in {given['data']}, so are no held-out ones"
-            )
+    if held_out:
+        report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = trained(args.file, flags, given["model"], out)
     lost = not report["run"].get("saved_model", {"loads": True})["loads"]
     bad = report["run"]["exit_code"] or report["run"].get("findings") or lost

@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 
 from parts.bundle import BUNDLE
-from parts.messages import UserError, need, say
+from parts.held_out import asked_words
+from parts.messages import need, say
 from parts.question_parts import warn_unread
-from parts.rows import check_prompt
+from parts.run_end import faults_at_end
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
 
@@ -52,25 +53,19 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def rows_of(file: str) -> list[dict]:
-    """The rows of a JSONL file with prompts; of another file none, as the page says what is wrong with it."""
+def page_rows(file: str) -> list[dict]:
+    """Rows {"prompt", "columns"} of a JSONL file; none where it is no such file, as the page says what is wrong."""
     try:
-        rows = [json.loads(line) for line in Path(file).read_bytes().splitlines() if line.strip()]
-        for number, row in enumerate(rows, start=1):
-            check_prompt(row["prompt"], f"{file}, row {number}")
-    except (OSError, ValueError, LookupError, TypeError, UserError):
+        lines = Path(file).read_bytes().splitlines()
+        rows = [{"columns": json.loads(line)} for line in lines if line.strip()]
+        return [row | {"prompt": row["columns"]["prompt"]} for row in rows if asked_words(row["columns"]["prompt"])]
+    except (OSError, ValueError, LookupError, TypeError):
         return []
-    return rows
-
-
-def prompts_of(file: str) -> list[str]:
-    """The prompts of a JSONL file as text."""
-    return [json.dumps(row["prompt"]) for row in rows_of(file)]
 
 
 def unread_columns(file: str) -> dict[str, int]:
     """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
-    return dict(warn_unread(file, [(row, row["prompt"]) for row in rows_of(file)]))
+    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in page_rows(file)]))
 
 
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
@@ -82,7 +77,7 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
         return found
     if (out / "metrics.jsonl").is_file():
         steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        found["steps"] = max(step["step"] for step in steps)
+        found |= {"steps": max(step["step"] for step in steps), "faults": faults_at_end(steps, {}, "--lr")}
     if (out / "samples.jsonl").is_file():
         samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
         found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]

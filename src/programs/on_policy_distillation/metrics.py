@@ -6,6 +6,7 @@ import sys
 
 from parts.batches import collate, micro_batches, trimmed
 from parts.forward import lm_logits, predicting_states
+from parts.held_out import overlap_metric
 from parts.kl import kl_estimate
 from parts.losses import likelihood_ratio
 from parts.numerics import masked_mean
@@ -126,7 +127,7 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
         metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
-    return metrics, samples[:: len(samples) // len(rows)]
+    return metrics | overlap_metric(rows), samples[:: len(samples) // len(rows)]
 
 
 class DistillationLog(RunLog):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from parts.aggregation import AGGREGATIONS
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.idle_settings import say_idle
 from parts.messages import need
 from parts.models import ATTENTION_KINDS
 from parts.settings import BaseConfig, check_trainer, parse_settings, setting
@@ -143,6 +144,7 @@ class Config(BaseConfig):
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
@@ -155,6 +157,7 @@ def check_config(config: Config, world: int = 1) -> None:
     check_trainer(config)
     check_objective(config)
     check_batch(config, world)
+    say_idle(config, config.ppo_epochs * config.minibatches)
 
 
 def check_objective(config: Config) -> None:

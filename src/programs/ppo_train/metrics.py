@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from parts.held_out import overlap_metric
 from parts.models import Models
 from parts.numerics import explained_variance, masked_mean
 from parts.paired_tests import accuracy_figures
@@ -86,7 +87,7 @@ def evaluate(
     metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
     metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
     metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
-    metrics["eval/rows"] = len(samples)
+    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
     if "talk" in samples[0]:
         played = play_metrics([s["talk"] for s in samples])
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]

@@ -212,6 +212,7 @@ class Config(BaseConfig):
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)

@@ -241,6 +241,10 @@ eval/rows
   rows evaluated, which the interval of eval/accuracy comes from
   + several hundred
   ! few: 30 rows leave ± 0.17 around one half
+eval/trained_rows
+  rows evaluated whose prompt also trains, in another case or spacing too; absent where there are none
+  + absent
+  ! present: the accuracy is inflated
 eval/length_mean
   tokens per completion, end token included
   + moves slowly

@@ -14,6 +14,7 @@ from parts.paired_tests import wilson_interval
 from programs.report.sources import Source, json_beside
 
 CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")
+TRAINED = "held-out-trains"
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 
@@ -50,8 +51,10 @@ def held_out_facts(run: LoggedRun) -> dict | None:
     return facts | {"better": (after < before) if is_loss else (after > before), "several": len(points) > 1}
 
 
-def learnt(facts: dict | None, run: LoggedRun) -> str:
+def learnt(facts: dict | None, run: LoggedRun, verdict: dict) -> str:
     """Whether it learnt, in a sentence."""
+    if any(f["id"] == TRAINED for f in verdict["findings"]):
+        return "Not measured: held-out prompts also train, so their figure rises by memory alone."
     if not facts:
         scores = run.values("score")
         if not scores:
@@ -73,6 +76,8 @@ def learnt(facts: dict | None, run: LoggedRun) -> str:
 def cheats(facts: dict | None, verdict: dict) -> str:
     """Whether it earns reward without the task, in a sentence."""
     found = [f["id"] for f in verdict["findings"] if f["id"] in CHEATING and f["severity"] == "finding"]
+    if any(f["id"] == TRAINED for f in verdict["findings"]):
+        return "Cannot be told: held-out prompts also train, so nothing independent stands against the score."
     if found:
         return f"Perhaps: {', '.join(found)}, see below; read the samples that score high."
     if any(f["id"] == "short-run" for f in verdict["findings"]):
@@ -176,7 +181,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "trainer": trainer_name(run),
         "format": run.format,
         "held_out": facts,
-        "learnt": learnt(facts, run),
+        "learnt": learnt(facts, run, source.verdict),
         "cheats": cheats(facts, source.verdict),
         "outcome": outcome(run, folder, now),
         "spent": spent(run, folder),

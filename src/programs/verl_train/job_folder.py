@@ -6,7 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from parts.bundle import BUNDLE, EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_REWARDS
+from parts.bundle import BUNDLE, EMBEDDED_REWARDS, held_out_source
+from parts.held_out import mark_trained
 from parts.messages import need, say
 from parts.play_setup import PlaySetup
 from parts.prompts import evaluated_rows
@@ -14,7 +15,7 @@ from parts.question_parts import warn_unread
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
 from parts.rows import read_rows
-from programs.verl_train.data import verl_rows, write_parquet_file
+from programs.verl_train.data import OWN_INFO, verl_rows, write_parquet_file
 from programs.verl_train.engine_overrides import make_overrides
 from programs.verl_train.environment_job import environment_rows, environment_setup, write_environment_module
 from programs.verl_train.hydra import Override
@@ -39,9 +40,9 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     folder.mkdir(parents=True, exist_ok=True)
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    source = held_out_source(config)
     held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
+    mark_trained(config, *([task_row(row) for row in part] for part in (rows, held_out if source else [])))
     for row in [*rows, *held_out] if config.data_source else ():
         row["data_source"] = config.data_source
     prompts = config.batch_size // config.group_size
@@ -104,6 +105,11 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
     warn_unread(source, [(row, row[config.prompt_column]) for row in found if config.prompt_column in row])
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
+
+
+def task_row(row: dict) -> dict:
+    """What `mark_trained` compares of verl's rows."""
+    return {"prompt": row["prompt"], "columns": {k: v for k, v in row["extra_info"].items() if k not in OWN_INFO}}
 
 
 def check_output(config: Config) -> None:

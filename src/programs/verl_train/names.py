@@ -215,6 +215,7 @@ NOTES = {
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
+    "allow_overlap": "checked alone",
     "sample_tokens": "verl writes no figures of tokens",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",

@@ -1,17 +1,9 @@
 """Held-out prompts never train: compared by their text, and but for case, white space, Unicode form, system prompt."""
 
 import json
-import unicodedata
 
+from parts.held_out import asked_words
 from parts.messages import need
-
-
-def asked_words(prompt) -> str:
-    """What a prompt asks, so that prompts alike but for case, white space, Unicode form and system prompt are equal."""
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    asked = [message["content"] for message in messages if message["role"] not in ("system", "developer")]
-    texts = [unicodedata.normalize("NFKC", text).casefold() for text in asked]
-    return "\n".join("".join(text.split()) for text in texts)
 
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:

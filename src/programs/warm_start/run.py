@@ -29,7 +29,7 @@ from programs.warm_start.workshop import Stopped, Workshop
 def load_prompts_and_reward(config: Config) -> tuple:
     """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
     tokenizer, reward = load_tokenizer(config), load_reward(config)
-    rows, held_out = load_splits(config, tokenizer)
+    rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     need(
         held_out,
         "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
@@ -39,7 +39,6 @@ def load_prompts_and_reward(config: Config) -> tuple:
         solution_text(config, row)
     for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
         reward.check_columns(row)
-    check_leaks(rows, held_out, config.data)
     return tokenizer, reward, rows, held_out
 
 
