@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import runpy
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Config:  # all settings; each is a flag
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 60  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
+    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
     seed: int = 0
     batch_size: int = 128  # completions a step, one for each prompt
     micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
@@ -251,6 +252,8 @@ def train(config):
 
     result = evaluate(0, "before") if held_out else {}
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
+        signal.signal(number, signal.default_int_handler)
     try:
         for step, picked in enumerate(order.split(config.batch_size)[: config.steps], start=1):
             clock = time.monotonic()

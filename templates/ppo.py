@@ -16,6 +16,7 @@ import inspect
 import json
 import math
 import runpy
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Config:  # all settings; each is a flag
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 30  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
+    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
     seed: int = 0
     batch_size: int = 128  # completions a step, one for each prompt
     epochs: int = 2  # passes over each batch
@@ -329,6 +330,8 @@ def train(config):
 
     before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
+        signal.signal(number, signal.default_int_handler)
     try:
         for step, picked in enumerate(order.split(config.batch_size)[: config.steps], start=1):
             clock = time.monotonic()
