@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import TINY_LM, load_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
+
+from parts.bundle import has_embedded_prompts
 
 ppo, distillation, grpo, verl = map(load_script, ("ppo_train", "on_policy_distillation", "grpo_train", "verl_train"))
 evaluation = load_script("evaluation")
@@ -305,3 +307,36 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
     trainer.gradients({}, 0)
     assert seen == {(True, True), (False, False)}
     assert not any(module.training for module in models.policy.modules()), "and leaves it"
+
+
+OWN_ROWS = ('{"prompt": "Name a colour.", "answer": "red"}\n' * 8, '{"prompt": "What is 3 + 4?", "answer": "7"}\n' * 8)
+
+
+@pytest.mark.parametrize("rows", OWN_ROWS)
+@pytest.mark.parametrize("name", ["ppo_train", "warm_start", "verl_train", "selfcheck", "selfcheck page"])
+def test_data_without_a_reward_are_refused_in_the_same_words(name, rows, tmp_path, capsys):
+    (tmp_path / "own.jsonl").write_text(rows)
+    flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", "--batch_size=8"]
+    script, *page = name.split()
+    if script == "selfcheck":
+        flags = [str(ROOT / ("templates/grpo.py" if page else "scripts/ppo_train.py")), *flags[:2]]
+    else:
+        flags.append(f"--output_dir={tmp_path / 'run'}")
+    flags += {"warm_start": ["--self"], "verl_train": ["--print"]}.get(script, [])
+    assert load_script(script).main(flags) == 2
+    said = "got --data without a reward; expected one that fits it; try --reward FILE.py:function"
+    assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "is_embedded"),
+    [
+        (TRAIN_DATA.read_text().splitlines()[5], True),
+        ('{"prompt": "What is 3 + 4?"}', False),
+        ('["prompt"]', False),
+        ("prompt,answer", False),
+    ],
+)
+def test_a_part_of_the_embedded_prompts_has_the_embedded_rewards(row, is_embedded, tmp_path):
+    (tmp_path / "some.jsonl").write_text(f"{TRAIN_DATA.read_text().splitlines()[0]}\n\n{row}\n")
+    assert has_embedded_prompts(str(tmp_path / "some.jsonl")) is is_embedded
