@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script
+from safetensors import SafetensorError
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
 
@@ -340,3 +341,61 @@ def test_data_without_a_reward_are_refused_in_the_same_words(name, rows, tmp_pat
 def test_a_part_of_the_embedded_prompts_has_the_embedded_rewards(row, is_embedded, tmp_path):
     (tmp_path / "some.jsonl").write_text(f"{TRAIN_DATA.read_text().splitlines()[0]}\n\n{row}\n")
     assert has_embedded_prompts(str(tmp_path / "some.jsonl")) is is_embedded
+
+
+# ------------------------------------------------------------------------------------------------ disks
+
+
+def fill_by_torch(*_):
+    torch.save({"x": torch.zeros(10_000)}, "/dev/full")
+
+
+def fill_by_python(*_):
+    with open("/dev/full", "wb", buffering=0) as f:
+        f.write(b"x")
+
+
+def fill_by_safetensors(*_):
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")  # its words
+
+
+@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_python, fill_by_safetensors])
+def test_a_full_disk_is_named(fill, tmp_path, capsys):
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "state.json").write_text("{}")
+    with pytest.raises(ppo.UserError, match=r"no space left on the disk while saving .*checkpoints are intact"):
+        ppo.write_folder(tmp_path / "step-1", fill)
+    assert [str(x.relative_to(tmp_path)) for x in tmp_path.rglob("*.json")] == ["step-1/state.json"]
+    assert ppo.exit_code(fill) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: got no space left on the disk (") and "--resume" in said and said.count("\n") == 1
+
+
+def test_other_errors_are_not_taken_for_a_full_disk(tmp_path):
+    def fail(*_):
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        ppo.exit_code(fail)
+    with pytest.raises(ppo.UserError, match=r"got RuntimeError while saving .*shapes differ"):
+        ppo.write_folder(tmp_path / "x", fail)
+
+
+WRITERS = {
+    "create_reward_template": ["--task", "math", "--output", "/proc/x.py"],  # where root, too, can write nothing
+    "data_loader": [str(EVAL_DATA), "--out", "/proc/x.jsonl"],
+    "generate_dockerfile": ["--output", "/proc/x"],
+    "new_notebook": ["--output", "/proc/x.ipynb"],
+    "new_trainer": ["grpo", "/proc/x.py"],
+    "verl_train": ["--print", "--output_dir", "/proc/x"],
+    "evaluation": ["--task", "math", "--data", str(EVAL_DATA), "--limit", "2", "--output_dir", "/proc/x"],
+    "ppo_train": ["--output_dir", "/proc/x", "--steps", "1", "--batch_size", "4"],
+    "on_policy_distillation": ["--output_dir", "/proc/x", "--teacher", str(TINY_LM), "--steps", "1"],
+    "warm_start": ["--output_dir", "/proc/x", "--self"],
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_folder_that_cannot_be_written_is_a_sentence(name, capsys):
+    assert load_script(name).main(WRITERS[name]) == 2
+    assert "error: got " in (said := capsys.readouterr().err) and "Traceback" not in said

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.messages import UserError, is_disk_full, need
 from parts.processes import gather_rows, world
 from parts.settings import BaseConfig, free_on_resume
 
@@ -43,8 +43,11 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
 def saved_settings(folder: Path) -> dict:
