@@ -51,6 +51,8 @@ def encode(config, tokenizer, prompt):
     special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template and not any(x in prompt for x in special):
         prompt = [{"role": "user", "content": prompt}]  # with such tokens it has the template's form already
+    if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
+        prompt = "\n".join(turn["content"] for turn in prompt) + "\n" * (prompt[-1]["role"] != "assistant")
     if isinstance(prompt, str):
         ids = tokenizer.encode(prompt)
         return ids[1:] if ids[:2] == [tokenizer.bos_token_id] * 2 else ids
@@ -77,6 +79,8 @@ def load_rows(config, tokenizer, file):
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
+    if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in rows):
+        print("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
 
 
