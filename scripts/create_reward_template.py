@@ -3364,6 +3364,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         say(f"error: {error}")
         return error.code
+    except OSError as error:
+        say(f"error: got {error}; expected a folder to write to; try another --output")
+        return 2
     return 0
 
 

@@ -49,6 +49,7 @@ import csv
 import ctypes
 import dataclasses
 import difflib
+import errno
 import functools
 import gc
 import gzip
@@ -106,6 +107,18 @@ class RowFlaw(UserError):
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
         self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def need(condition, message: str) -> None:
@@ -692,8 +705,12 @@ def exit_code(
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+    except Exception as error:
+        is_full = is_disk_full(error)
+        if not is_full and not isinstance(error, OSError):
+            raise
+        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         say(stopped)

@@ -47,6 +47,7 @@ import csv
 import ctypes
 import dataclasses
 import difflib
+import errno
 import functools
 import gc
 import gzip
@@ -112,6 +113,18 @@ class RowFlaw(UserError):
         self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def need(condition, message: str) -> None:
     """Raise UserError with a message of the form got / expected / try unless the condition holds."""
     if not condition:
@@ -145,11 +158,39 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def has_embedded_data(data: str) -> bool:
+    """Whether training prompts are the embedded task's."""
+    return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
     """--eval_data, or the embedded task's where its data train; "" for none."""
-    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
+    return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
+
+
+def prompts_in(file: Path) -> set[str]:
+    """The prompts of a JSONL file as JSON."""
+    return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
+
+
+def has_embedded_prompts(data: str) -> bool:
+    """Whether all prompts are of the embedded task, as in a part of its files."""
+    try:
+        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
+    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+    need(
+        specs or has_embedded_prompts(data),
+        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+    )
+    return specs or EMBEDDED_SPECS
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -1131,8 +1172,12 @@ def exit_code(
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+    except Exception as error:
+        is_full = is_disk_full(error)
+        if not is_full and not isinstance(error, OSError):
+            raise
+        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         say(stopped)
@@ -5542,25 +5587,58 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
-def check_folder(config: BaseConfig) -> None:
-    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+def saved_settings(folder: Path) -> dict:
+    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
+    if not (folder / "config.json").exists():
+        return {}
+    saved = json.loads((folder / "config.json").read_text())
+    need(
+        "output_dir" in saved,
+        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
+        "--output_dir",
+    )
+    return saved
+
+
+def finished_work(folder: Path) -> list[str]:
+    """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
+    log = folder / "metrics.jsonl"
+    names = ["final"] if (folder / "final").exists() else []
+    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
+        names.append("metrics.jsonl")
+    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
+        names.append("checkpoints")
+    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
+        names.append("rounds")
+    return names
+
+
+def check_folder(config: BaseConfig) -> bool:
+    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+
+    Raises:
+        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    """
     folder = Path(config.output_dir)
+    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    if not work:
+        return False
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
+        raise UserError(
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir"
         )
-    elif (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+    text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+    need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    return True
 
 
 def make_folder(config: BaseConfig) -> None:
@@ -6255,14 +6333,8 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
             scorer.add(function, weight, stages[-1].weights)
     if not stages:
         specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
-        embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-        need(
-            specs or embedded or config.converses,
-            "got --data without a reward; expected one that fits it; try --reward FILE.py:function, "
-            "or --preset MATH_REASONING_REWARDS",
-        )
-        if not specs and not config.converses:
-            specs = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+        if not config.converses:
+            specs = specs_for(config.data, specs, ", or --preset MATH_REASONING_REWARDS")
         stages = [Stage({}, 0)]
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             scorer.add(function, weight, stages[0].weights)
@@ -6604,11 +6676,8 @@ def saved_steps(config: Config) -> dict[int, Path]:
 
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    check_folder(config)
-    if not config.resume:
-        return None
-    saved = saved_steps(config)
-    if not saved:
+    saved = saved_steps(config) if check_folder(config) else {}
+    if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
 

@@ -25,8 +25,10 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 
 import argparse
 import difflib
+import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -40,6 +42,18 @@ class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
     code = 2
+
+
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def need(condition, message: str) -> None:
@@ -410,8 +424,11 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
 # ----------------------------------------------------------------------- merge adapter (src/programs/merge_adapter.py)

@@ -27,7 +27,7 @@ start the run again, how many held-out prompts are in the training data too, the
 conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
 the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
 transformers' own generate (of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the
-training early, saved and evaluated.
+training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -99,9 +99,14 @@ EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 
 
+def has_embedded_data(data: str) -> bool:
+    """Whether training prompts are the embedded task's."""
+    return Path(data).resolve() == Path(EMBEDDED_DATA)
+
+
 def held_out_source(config) -> str:
     """--eval_data, or the embedded task's where its data train; "" for none."""
-    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
+    return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -1083,23 +1088,38 @@ def by_playing(file: str, out: Path) -> dict:
 
 # --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:
-    """(exit code of a command, signal that ended it or 0); SIGINT and SIGTERM reach it as SIGINT, which saves."""
-    heard = []
-    with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
+    """(exit code of a command, signal that ended it or 0); SIGINT and SIGTERM reach it as SIGTERM, a third as SIGKILL.
 
-        def forward(number, frame):
-            heard.append(number)
-            process.send_signal(signal.SIGINT)
+    A command that a shell has started in the background would ignore SIGINT.
+    """
+    heard, processes = [], []
 
-        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+    def forward(number, frame):
+        heard.append(number)
+        for process in processes:
+            process.send_signal(signal.SIGTERM if len(heard) < 3 else signal.SIGKILL)
+
+    before = {number: signal.signal(number, forward) for number in STOPS}
+    try:
+        with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
+            processes.append(process)
+            if heard:  # while it was being started
+                process.terminate()
             code = process.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code, heard[0] if heard else 0
+
+
+def logged(file: Path) -> list[dict]:
+    """The rows of a run's log, without a last line that was cut off when the run was killed."""
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
+    return [json.loads(line) for line in lines]
 
 
 def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
@@ -1112,7 +1132,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
         out.seek(0)
         text = out.read()
     if ended_by:
-        sys.exit(128 + ended_by)
+        raise KeyboardInterrupt(ended_by)
     need(
         code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
     )
@@ -1137,31 +1157,28 @@ def unread_columns(file: str) -> dict[str, int]:
     return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in page_rows(file)]))
 
 
-def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
-    """Train with the file; what the run says of itself, what diagnose.py says of it, and what it saved."""
+def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> None:
+    """Train with the file; `found` gets what the run says of itself, what diagnose.py says of it, and what it saved."""
     earlier = out.stat().st_ino if out.exists() else None
     code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
-    found = {"exit_code": code, "ended_by": ended_by, "out": str(out)}
+    found |= {"exit_code": code, "ended_by": ended_by, "out": str(out)}
     if not out.exists() or out.stat().st_ino == earlier:  # it ended before it began: what lies there is an earlier run
-        return found
-    if (out / "metrics.jsonl").is_file():
-        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        found |= {"steps": max(step["step"] for step in steps), "faults": faults_at_end(steps, {}, "--lr")}
-    if (out / "samples.jsonl").is_file():
-        samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
-        found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
-        if samples and "messages" in samples[-1]:  # the file is empty where a run ends in its first step
-            found["by_answers"] = by_answers(samples)
+        return
+    steps = logged(out / "metrics.jsonl")
+    found |= {"steps": max((row["step"] for row in steps), default=0), "faults": faults_at_end(steps, {}, "--lr")}
+    samples = logged(out / "samples.jsonl")
+    found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
+    if samples and "messages" in samples[-1]:
+        found["by_answers"] = by_answers(samples)
     if (out / "result.json").is_file():
         found |= json.loads((out / "result.json").read_text(encoding="utf-8"))
     if not code:
         command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
-        judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
-        found |= {
-            "verdict": judged["verdict"],
-            "findings": [x for x in judged["findings"] if x["severity"] == "finding"],
-            "saved_model": saved(model, out),
-        }
+        if found["steps"]:
+            judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
+            found["verdict"] = judged["verdict"]
+            found["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
+        found["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
         if settings.get("eval_data") and found["saved_model"]["loads"]:
             how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
@@ -1171,7 +1188,6 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
                     found["saved_model"][name] = evaluate(file, out)
                 except (Exception, SystemExit) as error:  # a page ends by SystemExit
                     found["saved_model"][name] = f"{type(error).__name__}: {error}"
-    return found
 
 
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
@@ -1189,8 +1205,8 @@ def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
     ]
 
 
-def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
-    """(exit code, report) of a command line."""
+def new_trainer(args, rest: list[str], report: dict) -> int:
+    """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
@@ -1227,14 +1243,14 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         source = with_file(source, setting, given.pop(setting))
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
-    report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
+    report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
     report["notes"] = page_notes(source, own, changes) if "loss" not in theirs else []
     for note in report["notes"]:
         say(f"note: {note}")
     if not started:
-        return 0, report
+        return 0
     unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
     report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
@@ -1242,13 +1258,19 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     flags = as_flags(given, OF_A_RUN)
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
-        return int(bool(report["selfcheck"]["failed"])), report
+        return int(bool(report["selfcheck"]["failed"]))
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
-    report["run"] = trained(args.file, flags, given["model"], out)
-    lost = not report["run"].get("saved_model", {"loads": True})["loads"]
-    bad = report["run"]["exit_code"] or report["run"].get("findings") or lost
-    return 128 + report["run"]["ended_by"] if report["run"]["ended_by"] else int(bool(bad)), report
+    report["run"] = run = {}
+    trained(args.file, flags, given["model"], out, run)
+    if run["ended_by"]:
+        return 128 + run["ended_by"]
+    return int(bool(run["exit_code"] or run.get("findings") or not run.get("saved_model", {"loads": True})["loads"]))
+
+
+def stop(number, frame) -> None:
+    """Signal handler; started in the background of a shell, a program would ignore SIGINT."""
+    raise KeyboardInterrupt(number)
 
 
 def catalogue() -> str:
@@ -1299,15 +1321,23 @@ def trainer_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     args, rest = trainer_parser().parse_known_args(argv)
+    report, before = {}, {number: signal.signal(number, stop) for number in STOPS}
     try:
-        code, report = new_trainer(args, rest)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
-        return 2
-    tell(json.dumps(report, indent=1, ensure_ascii=False))
+        code = new_trainer(args, rest, report)
+    except (UserError, OSError) as error:
+        text = str(error) if isinstance(error, UserError) else f"got {error}; expected a folder to write to"
+        print(f"error: {text}", file=sys.stderr)
+        code = getattr(error, "code", 2)
+        if report:  # FILE is written
+            report["error"] = text
+    except KeyboardInterrupt as error:
+        report["ended_by"] = error.args[0]
+        code = 128 + report["ended_by"]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if report:
+            tell(json.dumps(report, indent=1, ensure_ascii=False))
     return code
 
 

@@ -115,6 +115,29 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_ENVIRONMENTS = str(BUNDLE / "examples" / "environments.py")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def prompts_in(file: Path) -> set[str]:
+    """The prompts of a JSONL file as JSON."""
+    return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
+
+
+def has_embedded_prompts(data: str) -> bool:
+    """Whether all prompts are of the embedded task, as in a part of its files."""
+    try:
+        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
+    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+    need(
+        specs or has_embedded_prompts(data),
+        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+    )
+    return specs or EMBEDDED_SPECS
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -969,12 +992,11 @@ class ScriptsTrainer:
         if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
             trainer.settle_precision(config, device)
         tokenizer = trainer.load_tokenizer(config)
-        environments = None
+        environments, (rows, held_out) = None, trainer.load_splits(config, tokenizer)
         if self.plays:
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
         else:
             self.reward = trainer.load_reward(config)
-        rows, held_out = trainer.load_splits(config, tokenizer)
         small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
         small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
@@ -1276,6 +1298,8 @@ class OnePage:
             if field.default is not dataclasses.MISSING or f"--{field.name}" in given:
                 continue
             value = embedded.get(field.name, "")
+            if field.name == "reward":
+                specs_for(given.get("--data", EMBEDDED_DATA), [])
             need(
                 value and (field.name == "teacher" or Path(value.rpartition(":")[0] or value).exists()),
                 f"got no --{field.name}; expected the flags of a run; try --{field.name}",

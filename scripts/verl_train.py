@@ -149,11 +149,39 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def has_embedded_data(data: str) -> bool:
+    """Whether training prompts are the embedded task's."""
+    return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
     """--eval_data, or the embedded task's where its data train; "" for none."""
-    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
+    return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
+
+
+def prompts_in(file: Path) -> set[str]:
+    """The prompts of a JSONL file as JSON."""
+    return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
+
+
+def has_embedded_prompts(data: str) -> bool:
+    """Whether all prompts are of the embedded task, as in a part of its files."""
+    try:
+        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
+    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+    need(
+        specs or has_embedded_prompts(data),
+        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+    )
+    return specs or EMBEDDED_SPECS
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -513,7 +541,7 @@ class Config(BaseConfig):
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded data's two)")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
@@ -7457,8 +7485,6 @@ def loading_findings(config: Config, folder: Path) -> list[str]:
 
 # ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
 
-EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
     """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
@@ -7466,7 +7492,6 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     check_output(config)
     output = Path(config.output_dir).resolve()
     folder = folder or output / "job"
-    folder.mkdir(parents=True, exist_ok=True)
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
@@ -7480,10 +7505,11 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     need(len(rows) >= prompts or config.print or config.export, few)
     if len(rows) < prompts:
         say(f"warning: {few}")
+    specs = reward_specs(config)
+    folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")
-    specs = reward_specs(config)
     columns = list(dict.fromkeys([*columns, *more]))
     error_file = output / REWARD_ERROR
     if not config.check:
@@ -7525,7 +7551,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
 
 def reward_specs(config: Config) -> list[str]:
     """The reward functions of a job; an environment needs none."""
-    return config.reward or ([] if config.environment else EMBEDDED_SPECS)
+    return config.reward if config.environment else specs_for(config.data, config.reward)
 
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:

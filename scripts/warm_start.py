@@ -56,6 +56,7 @@ import contextlib
 import csv
 import dataclasses
 import difflib
+import errno
 import functools
 import gc
 import gzip
@@ -121,6 +122,18 @@ class RowFlaw(UserError):
         self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def need(condition, message: str) -> None:
     """Raise UserError with a message of the form got / expected / try unless the condition holds."""
     if not condition:
@@ -154,11 +167,39 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def has_embedded_data(data: str) -> bool:
+    """Whether training prompts are the embedded task's."""
+    return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
     """--eval_data, or the embedded task's where its data train; "" for none."""
-    return config.eval_data or (EMBEDDED_EVAL if Path(config.data).resolve() == Path(EMBEDDED_DATA) else "")
+    return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
+
+
+def prompts_in(file: Path) -> set[str]:
+    """The prompts of a JSONL file as JSON."""
+    return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
+
+
+def has_embedded_prompts(data: str) -> bool:
+    """Whether all prompts are of the embedded task, as in a part of its files."""
+    try:
+        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
+    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+    need(
+        specs or has_embedded_prompts(data),
+        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+    )
+    return specs or EMBEDDED_SPECS
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -486,7 +527,7 @@ class Config(BaseConfig):
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded data's two)")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
@@ -797,8 +838,12 @@ def exit_code(
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+    except Exception as error:
+        is_full = is_disk_full(error)
+        if not is_full and not isinstance(error, OSError):
+            raise
+        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         say(stopped)
@@ -5414,25 +5459,58 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
-def check_folder(config: BaseConfig) -> None:
-    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+def saved_settings(folder: Path) -> dict:
+    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
+    if not (folder / "config.json").exists():
+        return {}
+    saved = json.loads((folder / "config.json").read_text())
+    need(
+        "output_dir" in saved,
+        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
+        "--output_dir",
+    )
+    return saved
+
+
+def finished_work(folder: Path) -> list[str]:
+    """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
+    log = folder / "metrics.jsonl"
+    names = ["final"] if (folder / "final").exists() else []
+    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
+        names.append("metrics.jsonl")
+    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
+        names.append("checkpoints")
+    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
+        names.append("rounds")
+    return names
+
+
+def check_folder(config: BaseConfig) -> bool:
+    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+
+    Raises:
+        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    """
     folder = Path(config.output_dir)
+    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    if not work:
+        return False
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
+        raise UserError(
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir"
         )
-    elif (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+    text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+    need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    return True
 
 
 def make_folder(config: BaseConfig) -> None:
@@ -5544,9 +5622,8 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
 
 
 def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task."""
-    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-    return Reward(config.reward or defaults, call_limits(config))
+    """The configured reward functions, by default those of the embedded task with its data."""
+    return Reward(specs_for(config.data, config.reward), call_limits(config))
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
@@ -6335,8 +6412,9 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
 
 def load_prompts_and_reward(config: Config) -> tuple:
     """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
-    tokenizer, reward = load_tokenizer(config), load_reward(config)
+    tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
+    reward = load_reward(config)
     need(
         held_out,
         "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "

@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import runpy
+import signal
 import sys
 import time
 import unicodedata
@@ -35,7 +36,7 @@ class Config:  # all settings; each is a flag
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 60  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
+    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
     seed: int = 0
     prompts: int = 16  # a step
     group_size: int = 8  # completions of each prompt
@@ -55,6 +56,8 @@ def encode(config, tokenizer, prompt):
     special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template and not any(x in prompt for x in special):
         prompt = [{"role": "user", "content": prompt}]  # with such tokens it has the template's form already
+    if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
+        prompt = "\n".join(turn["content"] for turn in prompt) + "\n" * (prompt[-1]["role"] != "assistant")
     if isinstance(prompt, str):
         ids = tokenizer.encode(prompt)
         return ids[1:] if ids[:2] == [tokenizer.bos_token_id] * 2 else ids
@@ -81,6 +84,8 @@ def load_rows(config, tokenizer, file):
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
+    if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in rows):
+        print("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
 
 
@@ -295,6 +300,8 @@ def train(config):
 
     before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
+        signal.signal(number, signal.default_int_handler)
     try:
         for step, picked in enumerate(order.split(config.prompts)[: config.steps], start=1):
             clock = time.monotonic()

@@ -14,6 +14,7 @@ import copy
 import json
 import math
 import runpy
+import signal
 import sys
 import time
 import unicodedata
@@ -36,7 +37,7 @@ class Config:  # all settings; each is a flag
     allow_overlap: bool = False  # evaluate though all held-out prompts train
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     steps: int = 60  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
+    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
     seed: int = 0
     prompts: int = 16  # a step
     group_size: int = 8  # conversations from each prompt
@@ -331,6 +332,8 @@ def train(config):
 
     before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
+        signal.signal(number, signal.default_int_handler)
     try:
         for step, picked in enumerate(order.split(config.prompts)[: config.steps], start=1):
             clock = time.monotonic()

@@ -933,8 +933,9 @@ def test_data_without_prompt(ours, task, tmp_path):
     assert "row 1: got columns question, answer; expected 'prompt'; try --prompt_column NAME" in error
 
 
-def test_data_of_ones_own_needs_a_reward(ours, small, tmp_path):
-    code, _, error = ours(f"--data={small / 'train.jsonl'}", f"--output_dir={tmp_path / 'run'}")
+def test_data_of_ones_own_needs_a_reward(ours, tmp_path):
+    (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
+    code, _, error = ours(f"--data={tmp_path / 'own.jsonl'}", f"--output_dir={tmp_path / 'run'}")
     assert code == 2 and "got --data without a reward" in error
 
 

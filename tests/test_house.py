@@ -269,3 +269,13 @@ def test_make_lists_its_targets():
         pytest.skip("make is not installed")
     shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True).stdout
     assert all(f"make {target} " in shown for target in ("demo", "demo-tools", "test", "check", "setup", "help"))
+
+
+def test_an_installation_has_nothing_to_import():
+    from setuptools import Distribution
+
+    distribution = Distribution({"src_root": str(ROOT)})
+    distribution.parse_config_files([str(ROOT / "pyproject.toml")])
+    distribution.set_defaults(name=False)  # looks for packages where none are given
+    assert distribution.metadata.name == "rl-training-code"
+    assert not distribution.packages and not distribution.py_modules

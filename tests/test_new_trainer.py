@@ -341,7 +341,8 @@ def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
     monkeypatch.chdir(folder)
     write = "import pathlib, sys; p = pathlib.Path('run'); p.mkdir(); (p / 'samples.jsonl').touch(); sys.exit('no')"
     (folder / "mine.py").write_text(write)
-    found = new.trained("mine.py", [], str(TINY_LM), folder / "run")
+    found = {}
+    new.trained("mine.py", [], str(TINY_LM), folder / "run", found)
     assert found["exit_code"] == 1 and found["last_samples"] == [] and "by_answers" not in found
 
 
@@ -363,7 +364,7 @@ def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkey
     for name, some in (("a.jsonl", rows[:20]), ("b.jsonl", rows[15:]), ("c.jsonl", rows[20:])):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in some))
     monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}})
-    monkeypatch.setattr(new, "trained", lambda *_: {"exit_code": 0, "ended_by": 0})
+    monkeypatch.setattr(new, "trained", lambda *given: given[-1].update(exit_code=0, ended_by=0))
     for name, found in (
         ("b.jsonl", {"rows": 15, "also_in_training": 5}),
         ("c.jsonl", {"rows": 10, "also_in_training": 0}),
@@ -460,8 +461,62 @@ def test_what_an_earlier_run_left_is_not_told_of_a_run_that_did_not_begin(tmp_pa
     out.mkdir()
     (out / "metrics.jsonl").write_text('{"step": 7}\n')
     (tmp_path / "fails.py").write_text("raise SystemExit(1)")
-    found = new.trained(str(tmp_path / "fails.py"), [], str(TINY_LM), out)
+    found = {}
+    new.trained(str(tmp_path / "fails.py"), [], str(TINY_LM), out, found)
     assert found == {"exit_code": 1, "ended_by": 0, "out": str(out)}
+
+
+def fake_phases(folder, monkeypatch, check: str, page: str) -> list[str]:
+    """Words of a command line whose selfcheck.py and page are these texts; PARENT is the command's process."""
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "selfcheck.py").write_text(check.replace("PARENT", str(os.getpid())))
+    for name in ("templates", "references"):
+        (folder / name).symlink_to(ROOT / name)
+    monkeypatch.setattr(new, "BUNDLE", folder)
+    monkeypatch.setattr(new, "as_own", lambda *_: page.replace("PARENT", str(os.getpid())))
+    monkeypatch.chdir(folder)
+    return ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "run"]
+
+
+PASSED = """print('{"checks": []}')"""
+STOP = "import os, signal, time; os.kill(PARENT, signal.NUMBER); time.sleep(600)"
+EMPTY_RUN = "import pathlib; p = pathlib.Path('run'); p.mkdir(); (p / 'settings.json').write_text('{}')\n"
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("phase", ["write", "check", "train", "saved"])
+def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monkeypatch, capfd):
+    stop = STOP.replace("NUMBER", number)
+    page = EMPTY_RUN + (stop if phase == "train" else "")
+    words = fake_phases(folder, monkeypatch, stop if phase == "check" else PASSED, page)
+    if phase in ("write", "saved"):
+        kill = lambda *_: os.kill(os.getpid(), getattr(signal, number))  # noqa: E731
+        monkeypatch.setattr(new, "outline" if phase == "write" else "saved", kill)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts `command &`
+    try:
+        assert new.main(words) == 128 + getattr(signal, number)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    report = json.loads(capfd.readouterr().out)
+    ended = report["run"] if phase == "train" else report
+    assert report["wrote"] == "mine.py" and ended["ended_by"] == getattr(signal, number)
+    assert ("selfcheck" in report, "run" in report) == (phase in ("train", "saved"), phase in ("train", "saved"))
+
+
+@pytest.mark.parametrize("log", ["", '{"step": 1, "rew'])
+def test_a_run_that_logged_no_whole_step_is_reported(log, folder, monkeypatch, capfd):
+    page = EMPTY_RUN + f"(p / 'metrics.jsonl').write_text({log!r})"
+    monkeypatch.setattr(new, "saved", lambda *_: {"loads": True})
+    assert new.main(fake_phases(folder, monkeypatch, PASSED, page)) == 0
+    run = json.loads(capfd.readouterr().out)["run"]
+    assert run["steps"] == 0 and run["saved_model"] == {"loads": True} and "verdict" not in run
+
+
+def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
+    assert new.main(fake_phases(folder, monkeypatch, "raise SystemExit(2)", EMPTY_RUN)) == 2
+    shown = capfd.readouterr()
+    assert json.loads(shown.out)["error"] in shown.err and "exit code 2 of selfcheck" in shown.err
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):
@@ -493,21 +548,22 @@ def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch
 
 
 @pytest.mark.long
-def test_a_signal_ends_the_training_saved_and_evaluated(folder):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_training_saved_and_evaluated(number, folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", "--steps", "100000"]
     line = [sys.executable, str(ROOT / "scripts" / "new_trainer.py"), "grpo", "mine.py", *flags, "--out", "run"]
-    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
+    deaf = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  as a shell starts `command &`
     with open(folder / "out", "w") as out:
         process = subprocess.Popen(
-            line, cwd=folder, env=script_env(), preexec_fn=heard, stdout=out, stderr=subprocess.DEVNULL
+            line, cwd=folder, env=script_env(), preexec_fn=deaf, stdout=out, stderr=subprocess.DEVNULL
         )
         metrics = folder / "run" / "metrics.jsonl"
         while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
             time.sleep(0.1)
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(timeout=300) == 128 + signal.SIGTERM
+        os.kill(process.pid, number)
+        assert process.wait(timeout=300) == 128 + number
     report = json.loads((folder / "out").read_text())
-    assert report["run"]["ended_by"] == signal.SIGTERM and "after" in report["run"]
+    assert report["run"]["ended_by"] == number and "after" in report["run"]
     assert (folder / "run" / "model.safetensors").is_file()
 
 

@@ -809,13 +809,14 @@ def test_missing_teachers_are_told(flags, few, capsys, tmp_path):
     assert "all of one kind" in capsys.readouterr().err
 
 
-def test_a_reward_that_fails_ends_with_3_and_a_used_folder_with_2(flags, tmp_path, capsys):
+def test_a_reward_that_fails_ends_with_3_and_leaves_the_folder_free(flags, tmp_path, capsys):
     (tmp_path / "bad.py").write_text("def f(completions, **kwargs):\n    return [1.0 / 0]\n")
     command, out = flags("run")
     command[command.index("--reward") + 1] = f"{tmp_path / 'bad.py'}:f"
     assert od.main(command) == 3
     assert "ZeroDivisionError" in capsys.readouterr().err and (out / "config.json").exists()
     command, _ = flags("run")
+    assert od.main(command) == 0
     assert od.main(command) == 2
     assert "holds a run" in capsys.readouterr().err
 

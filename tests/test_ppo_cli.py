@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, run_script, save_random_model, script_env
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model, script_env
 from safetensors.torch import load_file
 
 SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
@@ -655,6 +655,52 @@ def test_after_mending_the_reward_the_run_goes_on(rewarded, tmp_path):
     code, error, out = rewarded(source, "late", flags=["--steps=3", "--resume"])
     assert code == 0, error
     assert [(line["step"], line["reward/mean"]) for line in metrics(out)] == [(1, 1.0), (2, 0.5), (3, 0.5)]
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_a_folder_without_a_finished_step_is_free(rewarded, ours, data, tmp_path, resume):
+    code, _, out = rewarded("def late(completions, **kwargs):\n    raise ValueError", "late", flags=["--steps=2"])
+    assert code == 3 and (out / "config.json").exists()
+    (tmp_path / "mended.py").write_text("def other(completions, **kwargs):\n    return [0.5 for _ in completions]")
+    mended = [*data, *SIZES, f"--reward={tmp_path / 'mended.py'}:other", f"--output_dir={out}", "--seed=3", "--steps=2"]
+    code, _, error = ours(*mended, *resume)
+    assert code == 0, error
+    assert [line["step"] for line in metrics(out)] == [0, 1, 2]
+    code, _, error = ours(*mended, "--steps=3")
+    assert code == 2 and "holds a run" in error
+
+
+OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl": '{"step": 0, "eval/accuracy": 0.5}\n'}
+
+
+@pytest.mark.parametrize(
+    ("files", "is_free"),
+    [
+        (OF_STEP_0, True),
+        (OF_STEP_0 | {"checkpoints/.step-000001.tmp/state.json": "{}"}, True),
+        (OF_STEP_0 | {"checkpoints/step-000000/state.json": "{}"}, True),
+        (OF_STEP_0 | {"rounds/round-000/.held_out.tmp": "{"}, True),
+        (OF_STEP_0 | {"rounds/round-000/measure.json": "{}"}, False),
+        (OF_STEP_0 | {"checkpoints/step-000001/state.json": "{}"}, False),
+        (OF_STEP_0 | {"checkpoints/checkpoint-20/trainer_state.json": "{}"}, False),
+        (OF_STEP_0 | {"metrics.jsonl": OF_STEP_0["metrics.jsonl"] + '{"step": 1, "rew'}, False),
+        (OF_STEP_0 | {"metrics.jsonl": '{"loss": 1.5}\n'}, False),  # of another program
+        (OF_STEP_0 | {"final/config.json": "{}"}, False),
+        ({"config.json": '{"model_type": "llama"}', "model.safetensors": ""}, False),
+    ],
+)
+def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ppo = load_script("ppo_train")
+    for resume, refusal in ((False, "holds a run|of no run"), (True, "changed settings: lr|of no run")):
+        config = ppo.Config(output_dir=str(tmp_path), lr=2.0, resume=resume)
+        if is_free:
+            assert ppo.check_folder(config) is False
+        else:
+            with pytest.raises(ppo.UserError, match=refusal):
+                ppo.check_folder(config)
 
 
 # ------------------------------------------------------------------------------------------------ data

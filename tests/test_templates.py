@@ -18,6 +18,8 @@ import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from parts.prompts import encode_prompt
+
 NAMES = ("ppo", "grpo", "distillation")
 PATHS = {name: ROOT / "templates" / f"{name}.py" for name in NAMES}
 ppo, grpo, distillation = (load_module(PATHS[name], f"template_{name}") for name in NAMES)
@@ -96,7 +98,7 @@ def test_what_the_templates_share_is_the_same(name):
     assert len({body(PATHS[template], name) for template in COMMON[name]}) == 1
 
 
-LIMITS = {"ppo": 378, "grpo": 326, "distillation": 307}
+LIMITS = {"ppo": 385, "grpo": 333, "distillation": 314}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -565,16 +567,18 @@ def test_minutes_end_a_run_with_everything_saved(name, folder):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
-def test_an_interrupt_ends_a_run_with_everything_saved(name, folder):
+@pytest.mark.parametrize(
+    ("name", "number"), [(NAMES[0], signal.SIGINT), (NAMES[1], signal.SIGTERM), (NAMES[2], signal.SIGINT)]
+)
+def test_a_signal_ends_a_run_with_everything_saved(name, number, folder):
     line = command(name, PATHS[name], "--steps", "100000", "--eval_data", "test.jsonl")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
-    process = subprocess.Popen(line, cwd=folder, env=script_env(), preexec_fn=heard, **quiet)
+    deaf = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  as a shell starts `command &`
+    process = subprocess.Popen(line, cwd=folder, env=script_env(), preexec_fn=deaf, **quiet)
     metrics = folder / "out" / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
         time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     assert process.wait(timeout=300) == 0
     assert "eval/accuracy" in lines(metrics)[-1]
     AutoModelForCausalLM.from_pretrained(folder / "out")
@@ -603,3 +607,16 @@ def test_a_listed_change_can_be_made_and_runs(name, change, pairs, folder):
     assert done.returncode == 0, done.stderr
     assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("last", "text"), [("user", "Be brief.\n1+1=\n"), ("assistant", "Be brief.\n1+1=")])
+def test_messages_for_a_base_model_are_joined_as_by_the_scripts(name, last, text, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = None
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": last, "content": "1+1="}]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": prompt}))
+    config = SimpleNamespace(chat=True, max_prompt_tokens=99)
+    [row] = load_module(PATHS[name], f"script_{name}_joins").load_rows(config, tokenizer, tmp_path / "chats.jsonl")
+    assert row["prompt_ids"] == tokenizer.encode(text) == encode_prompt(tokenizer, prompt)
+    assert "no chat template: messages are joined by newlines" in capsys.readouterr().out

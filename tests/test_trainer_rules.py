@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import TINY_LM, load_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script
+from safetensors import SafetensorError
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
+
+from parts.bundle import has_embedded_prompts
 
 ppo, distillation, grpo, verl = map(load_script, ("ppo_train", "on_policy_distillation", "grpo_train", "verl_train"))
 evaluation = load_script("evaluation")
@@ -305,3 +308,94 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
     trainer.gradients({}, 0)
     assert seen == {(True, True), (False, False)}
     assert not any(module.training for module in models.policy.modules()), "and leaves it"
+
+
+OWN_ROWS = ('{"prompt": "Name a colour.", "answer": "red"}\n' * 8, '{"prompt": "What is 3 + 4?", "answer": "7"}\n' * 8)
+
+
+@pytest.mark.parametrize("rows", OWN_ROWS)
+@pytest.mark.parametrize("name", ["ppo_train", "warm_start", "verl_train", "selfcheck", "selfcheck page"])
+def test_data_without_a_reward_are_refused_in_the_same_words(name, rows, tmp_path, capsys):
+    (tmp_path / "own.jsonl").write_text(rows)
+    flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", "--batch_size=8"]
+    script, *page = name.split()
+    if script == "selfcheck":
+        flags = [str(ROOT / ("templates/grpo.py" if page else "scripts/ppo_train.py")), *flags[:2]]
+    else:
+        flags.append(f"--output_dir={tmp_path / 'run'}")
+    flags += {"warm_start": ["--self"], "verl_train": ["--print"]}.get(script, [])
+    assert load_script(script).main(flags) == 2
+    said = "got --data without a reward; expected one that fits it; try --reward FILE.py:function"
+    assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "is_embedded"),
+    [
+        (TRAIN_DATA.read_text().splitlines()[5], True),
+        ('{"prompt": "What is 3 + 4?"}', False),
+        ('["prompt"]', False),
+        ("prompt,answer", False),
+    ],
+)
+def test_a_part_of_the_embedded_prompts_has_the_embedded_rewards(row, is_embedded, tmp_path):
+    (tmp_path / "some.jsonl").write_text(f"{TRAIN_DATA.read_text().splitlines()[0]}\n\n{row}\n")
+    assert has_embedded_prompts(str(tmp_path / "some.jsonl")) is is_embedded
+
+
+# ------------------------------------------------------------------------------------------------ disks
+
+
+def fill_by_torch(*_):
+    torch.save({"x": torch.zeros(10_000)}, "/dev/full")
+
+
+def fill_by_python(*_):
+    with open("/dev/full", "wb", buffering=0) as f:
+        f.write(b"x")
+
+
+def fill_by_safetensors(*_):
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")  # its words
+
+
+@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_python, fill_by_safetensors])
+def test_a_full_disk_is_named(fill, tmp_path, capsys):
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "state.json").write_text("{}")
+    with pytest.raises(ppo.UserError, match=r"no space left on the disk while saving .*checkpoints are intact"):
+        ppo.write_folder(tmp_path / "step-1", fill)
+    assert [str(x.relative_to(tmp_path)) for x in tmp_path.rglob("*.json")] == ["step-1/state.json"]
+    assert ppo.exit_code(fill) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: got no space left on the disk (") and "--resume" in said and said.count("\n") == 1
+
+
+def test_other_errors_are_not_taken_for_a_full_disk(tmp_path):
+    def fail(*_):
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        ppo.exit_code(fail)
+    with pytest.raises(ppo.UserError, match=r"got RuntimeError while saving .*shapes differ"):
+        ppo.write_folder(tmp_path / "x", fail)
+
+
+WRITERS = {
+    "create_reward_template": ["--task", "math", "--output", "/proc/x.py"],  # where root, too, can write nothing
+    "data_loader": [str(EVAL_DATA), "--out", "/proc/x.jsonl"],
+    "generate_dockerfile": ["--output", "/proc/x"],
+    "new_notebook": ["--output", "/proc/x.ipynb"],
+    "new_trainer": ["grpo", "/proc/x.py"],
+    "verl_train": ["--print", "--output_dir", "/proc/x"],
+    "evaluation": ["--task", "math", "--data", str(EVAL_DATA), "--limit", "2", "--output_dir", "/proc/x"],
+    "ppo_train": ["--output_dir", "/proc/x", "--steps", "1", "--batch_size", "4"],
+    "on_policy_distillation": ["--output_dir", "/proc/x", "--teacher", str(TINY_LM), "--steps", "1"],
+    "warm_start": ["--output_dir", "/proc/x", "--self"],
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_folder_that_cannot_be_written_is_a_sentence(name, capsys):
+    assert load_script(name).main(WRITERS[name]) == 2
+    assert "error: got " in (said := capsys.readouterr().err) and "Traceback" not in said

@@ -61,12 +61,10 @@ def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
     """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
-    check_folder(config)
-    if not config.resume:
-        return None
-    if not checkpoints(config):
-        say(f"warning: got --resume, but {config.output_dir} holds no checkpoint; starting at step 0")
-    return next(reversed(checkpoints(config)), None)
+    saved = checkpoints(config) if check_folder(config) else []
+    if config.resume and not saved:
+        say(f"warning: got --resume, but {config.output_dir} holds no checkpoint of it; starting at step 0")
+    return saved[-1] if saved else None
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:

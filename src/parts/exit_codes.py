@@ -3,7 +3,7 @@
 import os
 import sys
 
-from parts.messages import UserError, say
+from parts.messages import UserError, is_disk_full, say
 from parts.processes import end_at_once, leave_processes
 
 
@@ -29,8 +29,12 @@ def exit_code(
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+    except Exception as error:
+        is_full = is_disk_full(error)
+        if not is_full and not isinstance(error, OSError):
+            raise
+        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         say(stopped)

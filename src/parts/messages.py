@@ -1,7 +1,9 @@
 """Errors that a user can mend, each with its exit code, and what is said on stderr."""
 
 import difflib
+import errno
 import os
+import re
 import sys
 
 
@@ -29,6 +31,18 @@ class RowFlaw(UserError):
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
         self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def need(condition, message: str) -> None:

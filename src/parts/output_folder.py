@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.messages import UserError, is_disk_full, need
 from parts.processes import gather_rows, world
 from parts.settings import BaseConfig, free_on_resume
 
@@ -42,25 +43,58 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
-def check_folder(config: BaseConfig) -> None:
-    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+def saved_settings(folder: Path) -> dict:
+    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
+    if not (folder / "config.json").exists():
+        return {}
+    saved = json.loads((folder / "config.json").read_text())
+    need(
+        "output_dir" in saved,
+        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
+        "--output_dir",
+    )
+    return saved
+
+
+def finished_work(folder: Path) -> list[str]:
+    """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
+    log = folder / "metrics.jsonl"
+    names = ["final"] if (folder / "final").exists() else []
+    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
+        names.append("metrics.jsonl")
+    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
+        names.append("checkpoints")
+    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
+        names.append("rounds")
+    return names
+
+
+def check_folder(config: BaseConfig) -> bool:
+    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+
+    Raises:
+        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    """
     folder = Path(config.output_dir)
+    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    if not work:
+        return False
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
+        raise UserError(
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir"
         )
-    elif (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+    text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+    need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    return True
 
 
 def make_folder(config: BaseConfig) -> None:

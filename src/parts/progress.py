@@ -45,8 +45,9 @@ class Progress:
         return self.state["seconds"] + time.perf_counter() - self.started
 
     def save(self) -> None:
-        """Write a checkpoint."""
-        self.write_checkpoint({**self.state, "seconds": self.seconds()})
+        """Write a checkpoint, of step 0 none: it would keep the settings and the evaluation of what has failed."""
+        if self.state["step"]:
+            self.write_checkpoint({**self.state, "seconds": self.seconds()})
 
     def held_out(self, step: int) -> dict:
         """Metrics of the held-out prompts, and a few examples."""

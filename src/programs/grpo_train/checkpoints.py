@@ -29,11 +29,8 @@ def saved_steps(config: Config) -> dict[int, Path]:
 
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    check_folder(config)
-    if not config.resume:
-        return None
-    saved = saved_steps(config)
-    if not saved:
+    saved = saved_steps(config) if check_folder(config) else {}
+    if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
 

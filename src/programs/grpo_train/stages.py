@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_REWARDS
+from parts.bundle import EMBEDDED_REWARDS, specs_for
 from parts.messages import UserError, need, suggest
 from parts.reward_calls import call_limits
 from parts.reward_forms import load_rewards
@@ -76,14 +76,8 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
             scorer.add(function, weight, stages[-1].weights)
     if not stages:
         specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
-        embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-        need(
-            specs or embedded or config.converses,
-            "got --data without a reward; expected one that fits it; try --reward FILE.py:function, "
-            "or --preset MATH_REASONING_REWARDS",
-        )
-        if not specs and not config.converses:
-            specs = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+        if not config.converses:
+            specs = specs_for(config.data, specs, ", or --preset MATH_REASONING_REWARDS")
         stages = [Stage({}, 0)]
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             scorer.add(function, weight, stages[0].weights)

@@ -25,7 +25,7 @@ start the run again, how many held-out prompts are in the training data too, the
 conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
 the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
 transformers' own generate (of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the
-training early, saved and evaluated.
+training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\

@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import checked, page_rows, trained, unread_columns
+from programs.new_trainer.training import STOPS, checked, page_rows, trained, unread_columns
 
 
 def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
@@ -47,8 +48,8 @@ def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
     ]
 
 
-def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
-    """(exit code, report) of a command line."""
+def new_trainer(args, rest: list[str], report: dict) -> int:
+    """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
@@ -85,14 +86,14 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         source = with_file(source, setting, given.pop(setting))
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
-    report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
+    report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
     report["notes"] = page_notes(source, own, changes) if "loss" not in theirs else []
     for note in report["notes"]:
         say(f"note: {note}")
     if not started:
-        return 0, report
+        return 0
     unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
     report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
@@ -100,13 +101,19 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     flags = as_flags(given, OF_A_RUN)
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
-        return int(bool(report["selfcheck"]["failed"])), report
+        return int(bool(report["selfcheck"]["failed"]))
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
-    report["run"] = trained(args.file, flags, given["model"], out)
-    lost = not report["run"].get("saved_model", {"loads": True})["loads"]
-    bad = report["run"]["exit_code"] or report["run"].get("findings") or lost
-    return 128 + report["run"]["ended_by"] if report["run"]["ended_by"] else int(bool(bad)), report
+    report["run"] = run = {}
+    trained(args.file, flags, given["model"], out, run)
+    if run["ended_by"]:
+        return 128 + run["ended_by"]
+    return int(bool(run["exit_code"] or run.get("findings") or not run.get("saved_model", {"loads": True})["loads"]))
+
+
+def stop(number, frame) -> None:
+    """Signal handler; started in the background of a shell, a program would ignore SIGINT."""
+    raise KeyboardInterrupt(number)
 
 
 def catalogue() -> str:
@@ -157,15 +164,23 @@ def trainer_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     args, rest = trainer_parser().parse_known_args(argv)
+    report, before = {}, {number: signal.signal(number, stop) for number in STOPS}
     try:
-        code, report = new_trainer(args, rest)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
-        return 2
-    tell(json.dumps(report, indent=1, ensure_ascii=False))
+        code = new_trainer(args, rest, report)
+    except (UserError, OSError) as error:
+        text = str(error) if isinstance(error, UserError) else f"got {error}; expected a folder to write to"
+        print(f"error: {text}", file=sys.stderr)
+        code = getattr(error, "code", 2)
+        if report:  # FILE is written
+            report["error"] = text
+    except KeyboardInterrupt as error:
+        report["ended_by"] = error.args[0]
+        code = 128 + report["ended_by"]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if report:
+            tell(json.dumps(report, indent=1, ensure_ascii=False))
     return code
 
 

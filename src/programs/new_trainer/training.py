@@ -14,23 +14,38 @@ from parts.question_parts import warn_unread
 from parts.run_end import faults_at_end
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:
-    """(exit code of a command, signal that ended it or 0); SIGINT and SIGTERM reach it as SIGINT, which saves."""
-    heard = []
-    with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
+    """(exit code of a command, signal that ended it or 0); SIGINT and SIGTERM reach it as SIGTERM, a third as SIGKILL.
 
-        def forward(number, frame):
-            heard.append(number)
-            process.send_signal(signal.SIGINT)
+    A command that a shell has started in the background would ignore SIGINT.
+    """
+    heard, processes = [], []
 
-        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+    def forward(number, frame):
+        heard.append(number)
+        for process in processes:
+            process.send_signal(signal.SIGTERM if len(heard) < 3 else signal.SIGKILL)
+
+    before = {number: signal.signal(number, forward) for number in STOPS}
+    try:
+        with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
+            processes.append(process)
+            if heard:  # while it was being started
+                process.terminate()
             code = process.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code, heard[0] if heard else 0
+
+
+def logged(file: Path) -> list[dict]:
+    """The rows of a run's log, without a last line that was cut off when the run was killed."""
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
+    return [json.loads(line) for line in lines]
 
 
 def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
@@ -43,7 +58,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
         out.seek(0)
         text = out.read()
     if ended_by:
-        sys.exit(128 + ended_by)
+        raise KeyboardInterrupt(ended_by)
     need(
         code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
     )
@@ -68,31 +83,28 @@ def unread_columns(file: str) -> dict[str, int]:
     return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in page_rows(file)]))
 
 
-def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
-    """Train with the file; what the run says of itself, what diagnose.py says of it, and what it saved."""
+def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> None:
+    """Train with the file; `found` gets what the run says of itself, what diagnose.py says of it, and what it saved."""
     earlier = out.stat().st_ino if out.exists() else None
     code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
-    found = {"exit_code": code, "ended_by": ended_by, "out": str(out)}
+    found |= {"exit_code": code, "ended_by": ended_by, "out": str(out)}
     if not out.exists() or out.stat().st_ino == earlier:  # it ended before it began: what lies there is an earlier run
-        return found
-    if (out / "metrics.jsonl").is_file():
-        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        found |= {"steps": max(step["step"] for step in steps), "faults": faults_at_end(steps, {}, "--lr")}
-    if (out / "samples.jsonl").is_file():
-        samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
-        found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
-        if samples and "messages" in samples[-1]:  # the file is empty where a run ends in its first step
-            found["by_answers"] = by_answers(samples)
+        return
+    steps = logged(out / "metrics.jsonl")
+    found |= {"steps": max((row["step"] for row in steps), default=0), "faults": faults_at_end(steps, {}, "--lr")}
+    samples = logged(out / "samples.jsonl")
+    found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
+    if samples and "messages" in samples[-1]:
+        found["by_answers"] = by_answers(samples)
     if (out / "result.json").is_file():
         found |= json.loads((out / "result.json").read_text(encoding="utf-8"))
     if not code:
         command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
-        judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
-        found |= {
-            "verdict": judged["verdict"],
-            "findings": [x for x in judged["findings"] if x["severity"] == "finding"],
-            "saved_model": saved(model, out),
-        }
+        if found["steps"]:
+            judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
+            found["verdict"] = judged["verdict"]
+            found["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
+        found["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
         if settings.get("eval_data") and found["saved_model"]["loads"]:
             how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
@@ -102,4 +114,3 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
                     found["saved_model"][name] = evaluate(file, out)
                 except (Exception, SystemExit) as error:  # a page ends by SystemExit
                     found["saved_model"][name] = f"{type(error).__name__}: {error}"
-    return found

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_REWARDS
+from parts.bundle import EMBEDDED_SPECS, has_embedded_data
 from parts.cache_probe import check_pads, share_prompts
 from parts.forward import settle_logits
 from parts.messages import need
@@ -22,9 +22,8 @@ from programs.on_policy_distillation.teachers import (
 
 def load_reward(config: Config) -> Reward:
     """The configured reward functions, those of the embedded task with its data, or none."""
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"] * embedded
-    reward = Reward(config.reward or defaults, call_limits(config))
+    specs = config.reward or (EMBEDDED_SPECS if has_embedded_data(config.data) else [])
+    reward = Reward(specs, call_limits(config))
     need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
     reward.silent = not reward.functions  # no warning that none applies
     return reward

@@ -33,8 +33,8 @@ def dry_run(config: Config) -> None:
     check_environment(config)
     settle_precision(config, torch.device(device_name(config)))
     tokenizer = load_tokenizer(config)
-    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
     rows, held_out = load_splits(config, tokenizer)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
     prompts = [row["prompt"] for row in rows + held_out]
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parts.adapters import adapter_settings, keep_as_reference
-from parts.bundle import EMBEDDED_REWARDS
+from parts.bundle import specs_for
 from parts.cache_probe import check_pads, share_prompts
 from parts.forward import settle_logits
 from parts.messages import need
@@ -70,6 +70,5 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
 
 
 def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task."""
-    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-    return Reward(config.reward or defaults, call_limits(config))
+    """The configured reward functions, by default those of the embedded task with its data."""
+    return Reward(specs_for(config.data, config.reward), call_limits(config))

@@ -54,8 +54,8 @@ def train(config: Config) -> int:
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
         set_seed(config.seed)
     tokenizer = load_tokenizer(config)
-    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
     rows, held_out = load_splits(config, tokenizer)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
     if environments:

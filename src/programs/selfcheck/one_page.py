@@ -6,7 +6,7 @@ import itertools
 import random
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
 from parts.dialect import in_own_words
 from parts.messages import UserError, need
 from programs.selfcheck.contract import lacking, lacking_fields
@@ -70,6 +70,8 @@ class OnePage:
             if field.default is not dataclasses.MISSING or f"--{field.name}" in given:
                 continue
             value = embedded.get(field.name, "")
+            if field.name == "reward":
+                specs_for(given.get("--data", EMBEDDED_DATA), [])
             need(
                 value and (field.name == "teacher" or Path(value.rpartition(":")[0] or value).exists()),
                 f"got no --{field.name}; expected the flags of a run; try --{field.name}",

@@ -49,12 +49,11 @@ class ScriptsTrainer:
         if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
             trainer.settle_precision(config, device)
         tokenizer = trainer.load_tokenizer(config)
-        environments = None
+        environments, (rows, held_out) = None, trainer.load_splits(config, tokenizer)
         if self.plays:
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
         else:
             self.reward = trainer.load_reward(config)
-        rows, held_out = trainer.load_splits(config, tokenizer)
         small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
         small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}

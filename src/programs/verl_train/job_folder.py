@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from parts.bundle import BUNDLE, EMBEDDED_REWARDS, held_out_source
+from parts.bundle import BUNDLE, held_out_source, specs_for
 from parts.held_out import mark_trained
 from parts.messages import need, say
 from parts.play_setup import PlaySetup
@@ -28,8 +28,6 @@ from programs.verl_train.settings import Config
 from programs.verl_train.templates import chat_template
 from programs.verl_train.whole_batches import refuse_groups, trial_batch
 
-EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
     """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
@@ -37,7 +35,6 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     check_output(config)
     output = Path(config.output_dir).resolve()
     folder = folder or output / "job"
-    folder.mkdir(parents=True, exist_ok=True)
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
@@ -51,10 +48,11 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     need(len(rows) >= prompts or config.print or config.export, few)
     if len(rows) < prompts:
         say(f"warning: {few}")
+    specs = reward_specs(config)
+    folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")
-    specs = reward_specs(config)
     columns = list(dict.fromkeys([*columns, *more]))
     error_file = output / REWARD_ERROR
     if not config.check:
@@ -96,7 +94,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
 
 def reward_specs(config: Config) -> list[str]:
     """The reward functions of a job; an environment needs none."""
-    return config.reward or ([] if config.environment else EMBEDDED_SPECS)
+    return config.reward if config.environment else specs_for(config.data, config.reward)
 
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:

@@ -28,8 +28,9 @@ from programs.warm_start.workshop import Stopped, Workshop
 
 def load_prompts_and_reward(config: Config) -> tuple:
     """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
-    tokenizer, reward = load_tokenizer(config), load_reward(config)
+    tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
+    reward = load_reward(config)
     need(
         held_out,
         "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "

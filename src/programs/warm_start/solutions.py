@@ -2,7 +2,7 @@
 
 import json
 
-from parts.bundle import EMBEDDED_REWARDS
+from parts.bundle import specs_for
 from parts.chat import as_turns, template_settings, write_chat
 from parts.messages import need, say
 from parts.prompts import encode_text
@@ -13,9 +13,8 @@ from programs.warm_start.settings import Config
 
 
 def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task."""
-    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-    return Reward(config.reward or defaults, call_limits(config))
+    """The configured reward functions, by default those of the embedded task with its data."""
+    return Reward(specs_for(config.data, config.reward), call_limits(config))
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
