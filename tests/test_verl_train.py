@@ -539,6 +539,7 @@ def test_data_source_named_by_the_user(tmp_path):
 
     (tmp_path / "d.jsonl").write_text('{"prompt": "1+1=", "answer": "2", "source": "sums"}\n' * 4)
     flags = ["--data", str(tmp_path / "d.jsonl"), "--batch_size", "4", "--output_dir", str(tmp_path / "o")]
+    flags += ["--reward", verl.EMBEDDED_SPECS[0]]
     for more, name in (((), "sums"), (("--data_source", "openai/gsm8k"), "openai/gsm8k")):
         job, _ = verl.prepare_job(config_of(*flags, *more))
         for file in ("train", "val"):
@@ -762,6 +763,7 @@ def test_templates_give_our_token_ids(tmp_path):
 def test_too_few_rows_for_a_step(told, tmp_path):
     (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
     flags = ["--data", str(tmp_path / "d.jsonl"), "--output_dir", str(tmp_path / "out")]
+    flags += ["--reward", verl.EMBEDDED_SPECS[0]]
     for flag, code in (("--slurm", 2), ("--print", 0)):  # a command may be written before its data is there
         done = told(*flags, flag)
         assert done.returncode == code and "got 3 rows; expected the 128 prompts of a step at least" in done.stderr
