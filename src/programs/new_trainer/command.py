@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need, say, tell
+from parts.reward_forms import full_spec
 from programs.new_trainer.pages import (
     OF_A_CHECK,
     OF_A_RUN,
@@ -52,6 +53,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
+    if given.get("reward"):
+        given["reward"] = full_spec(given["reward"])
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in own.items():
         source = with_default(source, name, value)
@@ -72,6 +75,10 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
+    if "minutes" in given:  # of check and run together
+        left = max(0.0, given["minutes"] - report["selfcheck"]["seconds"] / 60)
+        say(f"note: the check took {given['minutes'] - left:.1f} of {given['minutes']:g} minutes")
+        flags = as_flags(given | {"minutes": round(left, 2)}, OF_A_RUN)
     if given.get("eval_data"):
         held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
         shared = sum(prompt in known for prompt in held_out)

@@ -77,13 +77,15 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
 
 def cuts_for(settings) -> dict[str, Cut]:
     """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
-    models = {"model": settings.model}
-    models |= {"teacher": settings.teacher} if getattr(settings, "teacher", None) else {}
+    models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
+    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
     try:
         single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
         cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
-    except Exception as error:  # an architecture that differs, or no model, which the trainer tells best
-        say(f"note: checking all of the model, of which no part can be taken: {type(error).__name__}: {error}")
+    except OSError:  # no such model, which the trainer tells best
+        return {}
+    except Exception as error:  # an architecture that differs
+        say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
         return {}
     return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
 
@@ -94,6 +96,8 @@ def on_cuts(settings, cuts: dict[str, Cut], folder: str, whole_vocabulary: bool)
 
     logging.set_verbosity_error()  # it names the layers that a cut leaves out
     written = {name: cut.write(f"{folder}/{name}", whole_vocabulary) for name, cut in cuts.items()}
+    if isinstance(getattr(settings, "teacher", ""), list):
+        written["teacher"] = [written["teacher"]]
     return dataclasses.replace(settings, **written)
 
 
