@@ -33,7 +33,7 @@ class Config(BaseConfig):
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting(
-        [], "FILE.py:function or a name of the library, [*weight]; repeatable; the first defines eval/accuracy"
+        [], "FILE.py:function[*weight] or a library's name, repeatable; the first defines eval/accuracy"
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)

@@ -26,7 +26,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import checked, prompts_of, trained
+from programs.new_trainer.training import checked, prompts_of, time_left, trained
 
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
@@ -75,10 +75,7 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
-    if "minutes" in given:  # of check and run together
-        left = max(0.0, given["minutes"] - report["selfcheck"]["seconds"] / 60)
-        say(f"note: the check took {given['minutes'] - left:.1f} of {given['minutes']:g} minutes")
-        flags = as_flags(given | {"minutes": round(left, 2)}, OF_A_RUN)
+    flags = as_flags(given | time_left(given, report["selfcheck"]["seconds"]), OF_A_RUN)
     if given.get("eval_data"):
         held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
         shared = sum(prompt in known for prompt in held_out)
