@@ -133,6 +133,13 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
@@ -1274,7 +1281,7 @@ def importable_name(file: Path) -> str:
     return f"{stem}_{abs(hash(str(file)))}"
 
 
-OWN = OwnState()
+REWARD_STATE = OwnState()
 
 
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
@@ -1306,7 +1313,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, say, is its own.
     """
     path = Path(file).resolve()
-    with OWN.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
         name, known = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -1367,9 +1374,42 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
+
+
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` names, and the members of its file."""
-    target = spec.partition("*")[0]
+    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)

@@ -30,12 +30,30 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 
 import argparse
 import ast
+import builtins
+import contextlib
 import difflib
+import gc
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import io
 import json
+import locale
+import logging
+import math
 import os
+import random
 import re
+import shutil
+import signal
+import socket
 import sys
+import threading
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
@@ -76,6 +94,7 @@ def suggest(word: str, names: list[str]) -> str:
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -232,6 +251,267 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
+
+
+# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
+
+
+REWARD_STATE = OwnState()
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
+
+
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)
@@ -397,6 +677,7 @@ def new_notebook(args) -> dict:
         path = getattr(args, name)
         found = not path or os.path.isfile(path) or (not path.startswith((".", "/", "~")) and not Path(path).suffix)
         need(found, f"got --{name} {path}, which is not a file; expected one, or a hub id")
+    args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
     need(args.reward or not args.data, "got --data without --reward; expected a reward for it; try FILE.py:function")

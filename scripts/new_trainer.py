@@ -12,8 +12,8 @@
 
 does three things and stops at the first that fails. FILE gets the page, one file of plain PyTorch and transformers;
 settings of the method that are given, such as `--clip_eps_high 0.28`, become its defaults. selfcheck compares it with
-independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
-Without --out it stops after the check, without --model after the writing.
+independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log;
+--minutes is for both. Without --out it stops after the check, without --model after the writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
 a change that references/templates.md has, such as `--change token_mean`; a setting that a change makes brings it, as
@@ -39,21 +39,38 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 
 import argparse
 import ast
+import builtins
+import contextlib
 import difflib
 import functools
+import gc
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import io
 import json
+import locale
+import logging
+import math
 import os
+import random
 import re
 import runpy
 import shlex
+import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unicodedata
+import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,6 +114,7 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 def has_embedded_data(data: str) -> bool:
@@ -667,6 +685,267 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
+# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
+
+
+REWARD_STATE = OwnState()
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
+
+
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
+
+
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
 
 
@@ -1136,10 +1415,21 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     need(
         code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
     )
-    rows = json.loads(text)["checks"]
+    told = json.loads(text)
+    rows = told["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
     found = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+    found["seconds"] = told["seconds"]
     return found | ({"left_out": left_out} if left_out else {})
+
+
+def time_left(given: dict, seconds: float) -> dict:
+    """--minutes less the seconds that the check took; {} where none are given."""
+    if "minutes" not in given:
+        return {}
+    left = max(0.0, given["minutes"] - seconds / 60)
+    say(f"note: the check took {seconds / 60:.1f} of {given['minutes']:g} minutes; the run has {left:.1f}")
+    return {"minutes": round(left, 2)}
 
 
 def page_rows(file: str) -> list[dict]:
@@ -1205,6 +1495,14 @@ def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
     ]
 
 
+def check_file(file: str, force: bool) -> None:
+    """Raise UserError for a FILE that cannot be written, or that is there."""
+    need(file.endswith(".py"), f"got FILE {file}; expected a name in .py")
+    folder = Path(file).resolve().parent
+    need(folder.is_dir(), f"got FILE {file}; expected a folder that exists; try mkdir -p {folder}")
+    need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
+
+
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
@@ -1216,11 +1514,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         source = with_change(source, args.kind, name)
     given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), rest)).items() if x is not None}
     check_units(usual_counts(source) | given, words)
-    need(args.file.endswith(".py"), f"got FILE {args.file}; expected a name in .py")
-    folder = Path(args.file).resolve().parent
-    need(folder.is_dir(), f"got FILE {args.file}; expected a folder that exists; try mkdir -p {folder}")
-    fresh = args.force or not Path(args.file).exists()
-    need(fresh, f"got FILE {args.file}, which exists; expected a new name; try --force")
+    check_file(args.file, args.force)
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
     missing = [f"--{name}" for name in required if name not in given]
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
@@ -1234,6 +1528,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
+    if given.get("reward"):
+        given["reward"] = full_spec(given["reward"])
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in own.items():
         source = with_default(source, name, value)
@@ -1259,6 +1555,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"]))
+    flags = as_flags(given | time_left(given, report["selfcheck"]["seconds"]), OF_A_RUN)
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = run = {}

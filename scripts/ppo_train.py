@@ -559,7 +559,9 @@ class Config(BaseConfig):
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded data's two)")
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
@@ -3413,7 +3415,7 @@ def importable_name(file: Path) -> str:
     return f"{stem}_{abs(hash(str(file)))}"
 
 
-OWN = OwnState()
+REWARD_STATE = OwnState()
 
 
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
@@ -3484,7 +3486,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, say, is its own.
     """
     path = Path(file).resolve()
-    with OWN.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
         name, known = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -3545,9 +3547,42 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
+
+
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` names, and the members of its file."""
-    target = spec.partition("*")[0]
+    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
@@ -3812,7 +3847,7 @@ class RewardLoop:
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
-                    with OWN.swapped():
+                    with REWARD_STATE.swapped():
                         return await within(call() if attempt else first, limits.timeout)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
@@ -3860,7 +3895,7 @@ def answers(calls: list, limits: CallLimits) -> list:
         CallFailed: a call raised; the others are cancelled.
     """
     results = []
-    with OWN.swapped():
+    with REWARD_STATE.swapped():
         for number, call in enumerate(calls):
             try:
                 results.append(call())
@@ -7734,7 +7769,7 @@ class EarlyScores:
         calls = reward_calls(function, arguments)
         owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
         for owned, call in zip(owners, calls, strict=True):
-            with OWN.swapped():
+            with REWARD_STATE.swapped():
                 answer = call()
             if inspect.isawaitable(answer):
                 answer = reward_loop().start([(0, call, answer)], self.reward.limits)

@@ -169,6 +169,7 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 # -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
@@ -1995,7 +1996,7 @@ def importable_name(file: Path) -> str:
     return f"{stem}_{abs(hash(str(file)))}"
 
 
-OWN = OwnState()
+REWARD_STATE = OwnState()
 
 
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
@@ -2066,7 +2067,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, say, is its own.
     """
     path = Path(file).resolve()
-    with OWN.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
         name, known = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -2127,9 +2128,42 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
+
+
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` names, and the members of its file."""
-    target = spec.partition("*")[0]
+    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
@@ -2296,7 +2330,7 @@ class RewardLoop:
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
-                    with OWN.swapped():
+                    with REWARD_STATE.swapped():
                         return await within(call() if attempt else first, limits.timeout)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
@@ -2344,7 +2378,7 @@ def answers(calls: list, limits: CallLimits) -> list:
         CallFailed: a call raised; the others are cancelled.
     """
     results = []
-    with OWN.swapped():
+    with REWARD_STATE.swapped():
         for number, call in enumerate(calls):
             try:
                 results.append(call())
@@ -4978,7 +5012,7 @@ class EarlyScores:
         calls = reward_calls(function, arguments)
         owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
         for owned, call in zip(owners, calls, strict=True):
-            with OWN.swapped():
+            with REWARD_STATE.swapped():
                 answer = call()
             if inspect.isawaitable(answer):
                 answer = reward_loop().start([(0, call, answer)], self.reward.limits)
@@ -6423,45 +6457,6 @@ def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
     return pairs
 
 
-def load_library(file: str) -> dict:
-    """Public members of a reward library by name."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
-    spec = importlib.util.spec_from_file_location("listed_rewards", file)
-    sys.dont_write_bytecode = True
-    sys.modules["listed_rewards"] = module = importlib.util.module_from_spec(spec)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
-    except Exception as error:
-        what = f"importing it raises {type(error).__name__}: {error}"
-        raise UserError(f"got library {file!r}: {what}; expected a file that imports") from error
-    return {name: member for name, member in vars(module).items() if not name.startswith("_")}
-
-
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
-    try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
-    except (TypeError, ValueError):
-        return False
-
-
-def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
-    return isinstance(member, list) and hasattr(member, "weights")
-
-
-def resolve(spec: str, library: str) -> str:
-    """`FILE.py:function[*weight]` of a spec; a bare name is one of the library's."""
-    name = spec.partition("*")[0]
-    if ":" in name:
-        return spec
-    names = [name for name, member in load_library(library).items() if is_reward(member) or is_preset(member)]
-    expected = "expected FILE.py:function or a name that --list shows"
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
-    return f"{library}:{spec}"
-
-
 # -------------------------------------- environment preflight (src/programs/reward_preflight/environment_preflight.py)
 
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
@@ -6972,13 +6967,13 @@ def model_preflight(args) -> int:
 
 def list_library(args) -> int:
     """--list: functions with range and first line, presets with their parts; aliases are left out."""
-    members, functions, presets = load_library(args.reward_library), [], []
+    members, functions, presets = library_rewards(args.reward_library), [], []
     first = {id(member): name for name, member in reversed(members.items())}
     for name, member in members.items():
         if is_preset(member):
             parts = [[f.__name__, weight] for f, weight in zip(member, member.weights, strict=True)]
             presets.append({"name": name, "parts": dict(parts)})
-        elif is_reward(member) and first[id(member)] == name:
+        elif first[id(member)] == name:
             summary = (inspect.getdoc(member) or "").partition("\n")[0]
             functions.append({"name": name, "range": declared_range(member), "summary": summary})
     if args.json:
@@ -7220,7 +7215,7 @@ def check_arguments(args) -> None:
         args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
-    args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
+    args.reward = [full_spec(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
     args.allow = dict(args.allow or [])
     if args.max_new_tokens and not args.max_characters:
         args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens

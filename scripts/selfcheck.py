@@ -52,6 +52,7 @@ import contextlib
 import copy
 import dataclasses
 import difflib
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -2039,9 +2040,15 @@ def response_logprobs(s: Subject, samples: list[dict], batch: dict | None = None
 # ------------------------------------------------------------------------- prepare (src/programs/selfcheck/prepare.py)
 
 
-def prepare(trainer) -> Subject:
-    """Load everything through the trainer, and make the sequences on which it is checked."""
+def prepare(trainer, cut: bool = False) -> Subject:
+    """Load everything through the trainer, and make the sequences on which it is checked.
+
+    Prompts of a model with a cut vocabulary get ids that it has.
+    """
     trainer.load()
+    for row in trainer.rows if cut else []:
+        size = trainer.models.policy.get_input_embeddings().weight.shape[0]
+        row["prompt_ids"] = [i % size for i in row["prompt_ids"]]
     subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
     subject.initial = own_logprobs(subject)
     return subject
@@ -2083,6 +2090,79 @@ def move(s: Subject) -> None:
             break
         scale *= 2
     s.trainer.weights_changed()
+
+
+# --------------------------------------------------------------------- cut model (src/programs/selfcheck/cut_model.py)
+
+ENOUGH = 20_000_000  # parameters that a cut has to save; a model that saves fewer is checked whole
+TOKENS = 4096  # of the vocabulary
+
+
+@dataclass
+class Cut:
+    """What stands for a model in checks that do not need its weights."""
+
+    model: str
+    config: object
+    layers: int
+    of_layers: int
+    parameters: int  # of the whole model
+    saved: int
+
+    def __str__(self) -> str:
+        return f"its first {self.layers} of {self.of_layers} layers"
+
+    def write(self, folder: str, whole_vocabulary: bool) -> str:
+        """Save the cut with a tokenizer into a folder; of a cut vocabulary tokens 0 and 1 are pad and end token."""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        network = AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto")
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        if not whole_vocabulary:
+            network.resize_token_embeddings(min(TOKENS, len(tokenizer)))
+            for config in (network.config, network.config.get_text_config(), network.generation_config):
+                config.pad_token_id, config.eos_token_id = 0, 1
+            tokenizer.pad_token, tokenizer.eos_token = tokenizer.convert_ids_to_tokens([0, 1])
+        network.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+
+def cut_of(model: str) -> Cut:
+    """The cut of a model: two layers, or as many as it takes to have one of each kind."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model)
+    small = copy.deepcopy(config)
+    text, count = small.get_text_config(), config.get_text_config().num_hidden_layers
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)
+    (stack,) = [m for m in network.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
+    types = getattr(text, "layer_types", None) or [""] * count
+    shapes = [{name: p.shape for name, p in layer.named_parameters()} for layer in stack]
+    kinds = list(zip(types, shapes, strict=True))
+    layers = max(2, *(kinds.index(kind) + 1 for kind in kinds))
+    for name, value in vars(text).items():
+        if isinstance(value, list | tuple) and len(value) == count:
+            setattr(text, name, value[:layers])
+    text.num_hidden_layers = layers
+    saved = sum(shape.numel() for layer in shapes[layers:] for shape in layer.values())
+    saved += max(0, text.vocab_size - TOKENS) * text.hidden_size
+    return Cut(model, small, layers, count, network.num_parameters(), saved)
+
+
+def expected_seconds(cut: Cut) -> float:
+    """About how long the checks of a cut model take here, by the time of one product of matrices."""
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    a, b, times = torch.ones(64, 1024, device=device), torch.ones(1024, 4096, device=device), []
+    for _ in range(5):
+        started = time.perf_counter()
+        (a @ b).sum().item()
+        times.append(time.perf_counter() - started)
+    return 8 + 25 * min(times) / b.numel() * cut.parameters
 
 
 # ----------------------------------------------------------------------------- check (src/programs/selfcheck/check.py)
@@ -2358,7 +2438,7 @@ def sampler_agreement(s: Subject):
 @check("take the log-prob of token t from the logits at t - 1, divided by the temperature")
 def logprob_shift(s: Subject):
     """The trainer's log-prob of token t is that of the plain model."""
-    own = own_logprobs(s)
+    own = own_logprobs(s) if s.moved else s.initial
     passed, text = agree(response_logprobs(s, s.probes), own, s.limits[0])
     return passed, f"trainer and model {text}, {len(own)} tokens"
 
@@ -2454,7 +2534,12 @@ def advantages_detached(s: Subject):
     definitions, reason = s.trainer.definitions()
     if not definitions:
         return None, reason
-    worst, ratio, name = min(compared(gradients, own_policy_gradients(s, batch, d), d.name) for d in definitions)
+    comparisons = []
+    for d in definitions:
+        comparisons.append(compared(gradients, own_policy_gradients(s, batch, d), d.name))
+        if comparisons[-1][0] <= s.limits[1]:
+            break
+    worst, ratio, name = min(comparisons)
     text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
     return worst <= s.limits[1], text + f" ({name})" * bool(name)
 
@@ -2800,6 +2885,7 @@ CHECKS = (
     *(advantages_detached, prompt_gradient, value_loss_gradient),
     *(turn_template, turn_ids, turn_mask, turn_rewards, turn_state),
 )
+WHOLE = (special_tokens, template_ends_at_generation, reward_answers, logprob_shift)  # need the weights of the run
 
 
 def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
@@ -2812,33 +2898,83 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
     trainer = load_partial(file) if partial else load_trainer(file)
     need_names(file, trainer.parse(flags))
+    settings = trainer.config
+    cuts = cuts_for(settings)
+    if not cuts:
+        return run_checks(prepared(trainer), CHECKS, left_out)
+    cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE)
+    size, seconds = cut.parameters / 1e6, expected_seconds(cut)
+    say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
+    results = run_checks(prepared(trainer), WHOLE, left_out, still=True)
+    trainer.models = trainer.with_reference = trainer.engine = None
+    gc.collect()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.config = on_cuts(settings, cuts, folder, trainer.plays)
+        subject = prepared(trainer, cut=not trainer.plays)
+        results += run_checks(subject, [c for c in CHECKS if c not in WHOLE], left_out, where=f"on {cut}: ")
+    return sorted(results, key=lambda row: known.index(row["name"]))
+
+
+def cuts_for(settings) -> dict[str, Cut]:
+    """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
+    models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
+    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
     try:
-        subject = prepare(trainer)
+        single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
+        cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
+    except OSError:  # no such model, which the trainer tells best
+        return {}
+    except Exception as error:  # an architecture that differs
+        say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
+        return {}
+    return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
+
+
+def on_cuts(settings, cuts: dict[str, Cut], folder: str, whole_vocabulary: bool):
+    """Settings with the cuts in place of the models."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # it names the layers that a cut leaves out
+    written = {name: cut.write(f"{folder}/{name}", whole_vocabulary) for name, cut in cuts.items()}
+    if isinstance(getattr(settings, "teacher", ""), list):
+        written["teacher"] = [written["teacher"]]
+    return dataclasses.replace(settings, **written)
+
+
+def prepared(trainer, cut: bool = False) -> Subject:
+    """The subject of the checks; what keeps them from starting is a UserError."""
+    try:
+        return prepare(trainer, cut)
     except trainer.user_errors as error:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
-    return run_checks(subject, left_out)
 
 
-def run_checks(s: Subject, left_out: tuple = ()) -> list[dict]:
-    """Run every check; one that raises, or ends the program, fails with the text of its exception."""
+def run_checks(s: Subject, checks, left_out: tuple = (), where: str = "", still: bool = False) -> list[dict]:
+    """Run checks, a line on stderr for each; one that raises, or ends the program, fails with its exception's text.
+
+    With `still` the policy stays as it was loaded.
+    """
     results = []
-    for function in CHECKS:
+    for function in checks:
+        started, name = time.perf_counter(), function.__name__
         try:
-            said = "left out, by --leave_out" if function.__name__ in left_out else ""
-            passed, text = None, said or unchecked(s.trainer, function.__name__)
+            said = "left out, by --leave_out" if name in left_out else ""
+            passed, text = None, said or unchecked(s.trainer, name)
             if not text:
-                if function.moved and not s.moved:
+                if function.moved and not (s.moved or still):
                     move(s)
                 passed, text = function(s)
-                text += aside(s.trainer, function.__name__)
+                text = where * (passed is not None) + text + aside(s.trainer, name)
         except (Exception, SystemExit) as error:
             rest(s.models)
             said = str(error).removeprefix("error: ")
             passed, text = False, said if isinstance(error, SystemExit) else f"{type(error).__name__}: {said}"
         status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
-        row = {"name": function.__name__, "status": status, "measured": " ".join(text.split())[:400]}
+        seconds = time.perf_counter() - started
+        say(f"selfcheck: {name:<28} {status:<5} {seconds:5.1f} s")
+        row = {"name": name, "status": status, "measured": " ".join(text.split())[:400]}
         results.append(row | {"try": function.advice if status == "FAIL" else ""})
     return results
 

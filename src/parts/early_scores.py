@@ -19,7 +19,7 @@ from parts.reward_texts import visible_text
 from parts.rewards import Reward
 from parts.sampling import HFEngine
 from parts.settings import BaseConfig
-from parts.user_code import OWN
+from parts.user_code import REWARD_STATE
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -96,7 +96,7 @@ class EarlyScores:
         calls = reward_calls(function, arguments)
         owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
         for owned, call in zip(owners, calls, strict=True):
-            with OWN.swapped():
+            with REWARD_STATE.swapped():
                 answer = call()
             if inspect.isawaitable(answer):
                 answer = reward_loop().start([(0, call, answer)], self.reward.limits)

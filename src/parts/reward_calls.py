@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 
 from parts.reward_forms import PerSample
-from parts.user_code import OWN
+from parts.user_code import REWARD_STATE
 
 
 @dataclass
@@ -89,7 +89,7 @@ class RewardLoop:
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
-                    with OWN.swapped():
+                    with REWARD_STATE.swapped():
                         return await within(call() if attempt else first, limits.timeout)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
@@ -137,7 +137,7 @@ def answers(calls: list, limits: CallLimits) -> list:
         CallFailed: a call raised; the others are cancelled.
     """
     results = []
-    with OWN.swapped():
+    with REWARD_STATE.swapped():
         for number, call in enumerate(calls):
             try:
                 results.append(call())

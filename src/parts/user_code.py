@@ -211,4 +211,4 @@ def importable_name(file: Path) -> str:
     return f"{stem}_{abs(hash(str(file)))}"
 
 
-OWN = OwnState()
+REWARD_STATE = OwnState()

@@ -37,6 +37,7 @@ from pathlib import Path
 
 from parts.bundle import BUNDLE
 from parts.messages import UserError, need, say, suggest, tell
+from parts.reward_forms import full_spec
 from parts.settings import parse_flags
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
@@ -200,6 +201,7 @@ def new_notebook(args) -> dict:
         path = getattr(args, name)
         found = not path or os.path.isfile(path) or (not path.startswith((".", "/", "~")) and not Path(path).suffix)
         need(found, f"got --{name} {path}, which is not a file; expected one, or a hub id")
+    args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
     need(args.reward or not args.data, "got --data without --reward; expected a reward for it; try FILE.py:function")

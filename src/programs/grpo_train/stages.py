@@ -3,13 +3,12 @@
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_REWARDS, specs_for
 from parts.messages import UserError, need, suggest
 from parts.reward_calls import call_limits
-from parts.reward_forms import load_rewards
+from parts.reward_forms import library_rewards, load_rewards
 from programs.grpo_train.rewards import Scorer, Stage
 from programs.grpo_train.settings import Config
 
@@ -23,13 +22,11 @@ def resolve_rewards(name: str, config: Config) -> list[tuple]:
     for candidate in (word, f"{word}_reward"):
         if candidate in own:
             return load_rewards(own[candidate] + star + weight)
-    members = vars(sys.modules[load_rewards(f"{EMBEDDED_REWARDS}:correctness_reward")[0][0].__module__])
-    known = [n for n, member in members.items() if callable(member) and not n.startswith("_")]
-    presets = [n for n, member in members.items() if hasattr(member, "weights")]
-    near = suggest(word, [*own, *(n.removesuffix("_reward") for n in known), *presets])
+    known = library_rewards(EMBEDDED_REWARDS)
     for candidate in (f"{word}_reward", word):
-        if candidate in known or candidate in presets:
-            return load_rewards(f"{EMBEDDED_REWARDS}:{candidate}{star}{weight}")
+        if candidate in known:
+            return load_rewards(candidate + star + weight)
+    near = suggest(word, [*own, *(n.removesuffix("_reward") for n in known)])
     raise UserError(f"got stage reward {name!r}; expected FILE.py:function, a --reward's name or a library's{near}")
 
 

@@ -10,8 +10,8 @@
 
 does three things and stops at the first that fails. FILE gets the page, one file of plain PyTorch and transformers;
 settings of the method that are given, such as `--clip_eps_high 0.28`, become its defaults. selfcheck compares it with
-independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
-Without --out it stops after the check, without --model after the writing.
+independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log;
+--minutes is for both. Without --out it stops after the check, without --model after the writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
 a change that references/templates.md has, such as `--change token_mean`; a setting that a change makes brings it, as

@@ -12,6 +12,7 @@ from parts.dialect import check_units, in_own_words
 from parts.held_out import mark_trained
 from parts.idle_settings import idle_settings
 from parts.messages import UserError, need, say, tell
+from parts.reward_forms import full_spec
 from parts.settings import parse_flags
 from programs.new_trainer.pages import (
     OF_A_CHECK,
@@ -33,7 +34,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, checked, page_rows, trained, unread_columns
+from programs.new_trainer.training import STOPS, checked, page_rows, time_left, trained, unread_columns
 
 
 def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
@@ -48,6 +49,14 @@ def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
     ]
 
 
+def check_file(file: str, force: bool) -> None:
+    """Raise UserError for a FILE that cannot be written, or that is there."""
+    need(file.endswith(".py"), f"got FILE {file}; expected a name in .py")
+    folder = Path(file).resolve().parent
+    need(folder.is_dir(), f"got FILE {file}; expected a folder that exists; try mkdir -p {folder}")
+    need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
+
+
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
@@ -59,11 +68,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         source = with_change(source, args.kind, name)
     given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), rest)).items() if x is not None}
     check_units(usual_counts(source) | given, words)
-    need(args.file.endswith(".py"), f"got FILE {args.file}; expected a name in .py")
-    folder = Path(args.file).resolve().parent
-    need(folder.is_dir(), f"got FILE {args.file}; expected a folder that exists; try mkdir -p {folder}")
-    fresh = args.force or not Path(args.file).exists()
-    need(fresh, f"got FILE {args.file}, which exists; expected a new name; try --force")
+    check_file(args.file, args.force)
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
     missing = [f"--{name}" for name in required if name not in given]
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
@@ -77,6 +82,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
+    if given.get("reward"):
+        given["reward"] = full_spec(given["reward"])
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in own.items():
         source = with_default(source, name, value)
@@ -102,6 +109,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"]))
+    flags = as_flags(given | time_left(given, report["selfcheck"]["seconds"]), OF_A_RUN)
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = run = {}

@@ -62,10 +62,21 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     need(
         code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
     )
-    rows = json.loads(text)["checks"]
+    told = json.loads(text)
+    rows = told["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
     found = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+    found["seconds"] = told["seconds"]
     return found | ({"left_out": left_out} if left_out else {})
+
+
+def time_left(given: dict, seconds: float) -> dict:
+    """--minutes less the seconds that the check took; {} where none are given."""
+    if "minutes" not in given:
+        return {}
+    left = max(0.0, given["minutes"] - seconds / 60)
+    say(f"note: the check took {seconds / 60:.1f} of {given['minutes']:g} minutes; the run has {left:.1f}")
+    return {"minutes": round(left, 2)}
 
 
 def page_rows(file: str) -> list[dict]:

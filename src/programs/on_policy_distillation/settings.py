@@ -31,7 +31,9 @@ class Config(BaseConfig):
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: that of the embedded data)")
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
+    )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(

@@ -32,7 +32,9 @@ class Config(BaseConfig):
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded data's two)")
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from parts.messages import UserError, need, say, suggest
+from parts.reward_forms import full_spec
 from parts.settings import parse_flags
 from programs.reward_preflight.environment_process import serve
-from programs.reward_preflight.inputs import resolve
 from programs.reward_preflight.model_preflight import model_preflight
 from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file
 from programs.reward_preflight.policies import POLICIES
@@ -191,7 +191,7 @@ def check_arguments(args) -> None:
         args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
-    args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
+    args.reward = [full_spec(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
     args.allow = dict(args.allow or [])
     if args.max_new_tokens and not args.max_characters:
         args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens

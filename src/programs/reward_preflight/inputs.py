@@ -1,15 +1,9 @@
 """Rewards, data and samples that were named."""
 
-import contextlib
-import importlib
-import importlib.util
-import inspect
 import json
 import random
-import sys
-from pathlib import Path
 
-from parts.messages import UserError, need, suggest
+from parts.messages import need
 from parts.question_parts import warn_unread
 from parts.rows import read_rows
 from programs.reward_preflight.rows_and_gold import make_row, prompt_text, text_of
@@ -46,42 +40,3 @@ def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
         pairs += [(row, text) for text in texts]
     need(pairs or not args.samples, f"got samples {args.samples!r} without rows; expected at least one")
     return pairs
-
-
-def load_library(file: str) -> dict:
-    """Public members of a reward library by name."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
-    spec = importlib.util.spec_from_file_location("listed_rewards", file)
-    sys.dont_write_bytecode = True
-    sys.modules["listed_rewards"] = module = importlib.util.module_from_spec(spec)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
-    except Exception as error:
-        what = f"importing it raises {type(error).__name__}: {error}"
-        raise UserError(f"got library {file!r}: {what}; expected a file that imports") from error
-    return {name: member for name, member in vars(module).items() if not name.startswith("_")}
-
-
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
-    try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
-    except (TypeError, ValueError):
-        return False
-
-
-def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
-    return isinstance(member, list) and hasattr(member, "weights")
-
-
-def resolve(spec: str, library: str) -> str:
-    """`FILE.py:function[*weight]` of a spec; a bare name is one of the library's."""
-    name = spec.partition("*")[0]
-    if ":" in name:
-        return spec
-    names = [name for name, member in load_library(library).items() if is_reward(member) or is_preset(member)]
-    expected = "expected FILE.py:function or a name that --list shows"
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
-    return f"{library}:{spec}"

@@ -6,10 +6,11 @@ import time
 
 from parts.messages import need, tell
 from parts.reward_calls import call_limits
+from parts.reward_forms import is_preset, library_rewards
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.environment_process import EnvironmentProcess
 from programs.reward_preflight.environment_report import print_environment_report
-from programs.reward_preflight.inputs import is_preset, is_reward, load_data, load_library, load_samples, pick
+from programs.reward_preflight.inputs import load_data, load_samples, pick
 from programs.reward_preflight.preflight import Preflight
 from programs.reward_preflight.report import aligned, print_json, print_report
 from programs.reward_preflight.reward_process import RewardProcess, declared_range
@@ -19,13 +20,13 @@ from programs.reward_preflight.scoring import Grader, excerpt
 
 def list_library(args) -> int:
     """--list: functions with range and first line, presets with their parts; aliases are left out."""
-    members, functions, presets = load_library(args.reward_library), [], []
+    members, functions, presets = library_rewards(args.reward_library), [], []
     first = {id(member): name for name, member in reversed(members.items())}
     for name, member in members.items():
         if is_preset(member):
             parts = [[f.__name__, weight] for f, weight in zip(member, member.weights, strict=True)]
             presets.append({"name": name, "parts": dict(parts)})
-        elif is_reward(member) and first[id(member)] == name:
+        elif first[id(member)] == name:
             summary = (inspect.getdoc(member) or "").partition("\n")[0]
             functions.append({"name": name, "range": declared_range(member), "summary": summary})
     if args.json:

@@ -57,6 +57,7 @@ ROOMS = (
     "oracle",
     "trainer_side",
     "prepare",
+    "cut_model",
     "check",
     "input_checks",
     "advantage_checks",

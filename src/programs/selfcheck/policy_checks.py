@@ -48,7 +48,7 @@ def sampler_agreement(s: Subject):
 @check("take the log-prob of token t from the logits at t - 1, divided by the temperature")
 def logprob_shift(s: Subject):
     """The trainer's log-prob of token t is that of the plain model."""
-    own = own_logprobs(s)
+    own = own_logprobs(s) if s.moved else s.initial
     passed, text = agree(response_logprobs(s, s.probes), own, s.limits[0])
     return passed, f"trainer and model {text}, {len(own)} tokens"
 
@@ -144,7 +144,12 @@ def advantages_detached(s: Subject):
     definitions, reason = s.trainer.definitions()
     if not definitions:
         return None, reason
-    worst, ratio, name = min(compared(gradients, own_policy_gradients(s, batch, d), d.name) for d in definitions)
+    comparisons = []
+    for d in definitions:
+        comparisons.append(compared(gradients, own_policy_gradients(s, batch, d), d.name))
+        if comparisons[-1][0] <= s.limits[1]:
+            break
+    worst, ratio, name = min(comparisons)
     text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
     return worst <= s.limits[1], text + f" ({name})" * bool(name)
 

@@ -4,9 +4,15 @@ from programs.selfcheck.oracle import own_logprobs
 from programs.selfcheck.subject import PROBE_TOKENS, PROBES, Subject, networks
 
 
-def prepare(trainer) -> Subject:
-    """Load everything through the trainer, and make the sequences on which it is checked."""
+def prepare(trainer, cut: bool = False) -> Subject:
+    """Load everything through the trainer, and make the sequences on which it is checked.
+
+    Prompts of a model with a cut vocabulary get ids that it has.
+    """
     trainer.load()
+    for row in trainer.rows if cut else []:
+        size = trainer.models.policy.get_input_embeddings().weight.shape[0]
+        row["prompt_ids"] = [i % size for i in row["prompt_ids"]]
     subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
     subject.initial = own_logprobs(subject)
     return subject

@@ -2,9 +2,12 @@
 
 import argparse
 import contextlib
+import dataclasses
+import gc
 import json
 import os
 import sys
+import tempfile
 import time
 
 from parts.messages import UserError, need, say, suggest, tell
@@ -17,6 +20,7 @@ from programs.selfcheck.conversation_checks import (
     turn_state,
     turn_template,
 )
+from programs.selfcheck.cut_model import ENOUGH, Cut, cut_of, expected_seconds
 from programs.selfcheck.input_checks import reward_answers, special_tokens, template_ends_at_generation
 from programs.selfcheck.loading import load_trainer, need_names
 from programs.selfcheck.measures import rest
@@ -41,6 +45,7 @@ CHECKS = (
     *(advantages_detached, prompt_gradient, value_loss_gradient),
     *(turn_template, turn_ids, turn_mask, turn_rewards, turn_state),
 )
+WHOLE = (special_tokens, template_ends_at_generation, reward_answers, logprob_shift)  # need the weights of the run
 
 
 def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
@@ -53,33 +58,83 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
     trainer = load_partial(file) if partial else load_trainer(file)
     need_names(file, trainer.parse(flags))
+    settings = trainer.config
+    cuts = cuts_for(settings)
+    if not cuts:
+        return run_checks(prepared(trainer), CHECKS, left_out)
+    cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE)
+    size, seconds = cut.parameters / 1e6, expected_seconds(cut)
+    say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
+    results = run_checks(prepared(trainer), WHOLE, left_out, still=True)
+    trainer.models = trainer.with_reference = trainer.engine = None
+    gc.collect()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.config = on_cuts(settings, cuts, folder, trainer.plays)
+        subject = prepared(trainer, cut=not trainer.plays)
+        results += run_checks(subject, [c for c in CHECKS if c not in WHOLE], left_out, where=f"on {cut}: ")
+    return sorted(results, key=lambda row: known.index(row["name"]))
+
+
+def cuts_for(settings) -> dict[str, Cut]:
+    """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
+    models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
+    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
     try:
-        subject = prepare(trainer)
+        single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
+        cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
+    except OSError:  # no such model, which the trainer tells best
+        return {}
+    except Exception as error:  # an architecture that differs
+        say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
+        return {}
+    return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
+
+
+def on_cuts(settings, cuts: dict[str, Cut], folder: str, whole_vocabulary: bool):
+    """Settings with the cuts in place of the models."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # it names the layers that a cut leaves out
+    written = {name: cut.write(f"{folder}/{name}", whole_vocabulary) for name, cut in cuts.items()}
+    if isinstance(getattr(settings, "teacher", ""), list):
+        written["teacher"] = [written["teacher"]]
+    return dataclasses.replace(settings, **written)
+
+
+def prepared(trainer, cut: bool = False) -> Subject:
+    """The subject of the checks; what keeps them from starting is a UserError."""
+    try:
+        return prepare(trainer, cut)
     except trainer.user_errors as error:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
-    return run_checks(subject, left_out)
 
 
-def run_checks(s: Subject, left_out: tuple = ()) -> list[dict]:
-    """Run every check; one that raises, or ends the program, fails with the text of its exception."""
+def run_checks(s: Subject, checks, left_out: tuple = (), where: str = "", still: bool = False) -> list[dict]:
+    """Run checks, a line on stderr for each; one that raises, or ends the program, fails with its exception's text.
+
+    With `still` the policy stays as it was loaded.
+    """
     results = []
-    for function in CHECKS:
+    for function in checks:
+        started, name = time.perf_counter(), function.__name__
         try:
-            said = "left out, by --leave_out" if function.__name__ in left_out else ""
-            passed, text = None, said or unchecked(s.trainer, function.__name__)
+            said = "left out, by --leave_out" if name in left_out else ""
+            passed, text = None, said or unchecked(s.trainer, name)
             if not text:
-                if function.moved and not s.moved:
+                if function.moved and not (s.moved or still):
                     move(s)
                 passed, text = function(s)
-                text += aside(s.trainer, function.__name__)
+                text = where * (passed is not None) + text + aside(s.trainer, name)
         except (Exception, SystemExit) as error:
             rest(s.models)
             said = str(error).removeprefix("error: ")
             passed, text = False, said if isinstance(error, SystemExit) else f"{type(error).__name__}: {said}"
         status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
-        row = {"name": function.__name__, "status": status, "measured": " ".join(text.split())[:400]}
+        seconds = time.perf_counter() - started
+        say(f"selfcheck: {name:<28} {status:<5} {seconds:5.1f} s")
+        row = {"name": name, "status": status, "measured": " ".join(text.split())[:400]}
         results.append(row | {"try": function.advice if status == "FAIL" else ""})
     return results
 

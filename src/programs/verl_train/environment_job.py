@@ -15,6 +15,7 @@ from parts.play_setup import (
     playable_rows,
 )
 from parts.reward_calls import call_limits
+from parts.reward_forms import full_spec
 from parts.tokenizers import open_tokenizer
 from parts.tool_calls import CALL_FORMATS
 from programs.verl_train.data import row_columns
@@ -68,7 +69,7 @@ def write_environment_module(
         "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
         "limits": dataclasses.asdict(setup.limits),
         "form": setup.form,
-        "rewards": moved_rewards(config.reward),
+        "rewards": moved_rewards([*map(full_spec, config.reward)]),
         "reward_limits": dataclasses.astuple(call_limits(config)),
         "columns": columns,
         "error_file": error_file,

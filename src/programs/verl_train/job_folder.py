@@ -13,6 +13,7 @@ from parts.play_setup import PlaySetup
 from parts.prompts import evaluated_rows
 from parts.question_parts import warn_unread
 from parts.reward_calls import call_limits
+from parts.reward_forms import full_spec
 from parts.rewards import Reward
 from parts.rows import read_rows
 from programs.verl_train.data import OWN_INFO, verl_rows, write_parquet_file
@@ -94,7 +95,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
 
 def reward_specs(config: Config) -> list[str]:
     """The reward functions of a job; an environment needs none."""
-    return config.reward if config.environment else specs_for(config.data, config.reward)
+    return [*map(full_spec, config.reward if config.environment else specs_for(config.data, config.reward))]
 
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
