@@ -104,6 +104,7 @@ FLOORS = (
     "trends",
     "logged_run",
     "sample_dumps",
+    "plain_logs",
     "log_reading",
     "tool_findings",
     "memory_findings",
