@@ -87,6 +87,7 @@ FLOORS = (
     "early_scores",
     "rollouts",
     "memory",
+    "plan",
     "gradient_sums",
     "optimizer",
     "curves",

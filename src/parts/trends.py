@@ -52,7 +52,7 @@ def standard_error(values: list[float]) -> float:
 def errors_of_chance(count: int, choices: float = 1) -> float:
     """Standard errors that chance exceeds in a share ALARM of flat series, for the best of several `choices`.
 
-    It is Student's t, by Hill's first terms, with `count` degrees of freedom, as the scatter is estimated from the steps.
+    It is Student's t, by Hill's first terms, with `count` degrees of freedom, as the scatter is estimated too.
     """
     z = statistics.NormalDist().inv_cdf(1 - ALARM / 2 / choices)
     return z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
