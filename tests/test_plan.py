@@ -69,3 +69,16 @@ def test_a_plan_begins_with_the_batch_and_warns_where_memory_is_short(free, warn
     }
     assert set(changed) == {"output_dir", "model", "device", "lr", "critic_lr", "precision"} & set(changed)
     assert ("peak of the update needs about 0.2 GiB, and cpu has 0.0 GiB free" in err) is warned
+
+
+def test_the_end_of_a_run_shows_the_examples_that_changed():
+    ppo = load_script("ppo_train")
+
+    def evaluation(texts):
+        return {"metrics": {}, "examples": [{"prompt": str(i), "completion": text} for i, text in enumerate(texts)]}
+
+    state = {"step": 1, "eval_before": evaluation("aaaaaaaa"), "eval_after": evaluation("aaaaabab")}
+    summary = ppo.run_summary(ppo.Config(), state)
+    for when in ("before", "after"):
+        assert [one["prompt"] for one in summary[f"eval_{when}"]["examples"]] == ["5", "7", "0", "1"]
+    assert len(state["eval_before"]["examples"]) == 8, "the state keeps all"

@@ -19,7 +19,7 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, over the same steps, under the run's name."""
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
     import matplotlib
 
     matplotlib.use("Agg")
