@@ -105,6 +105,7 @@ BENCHMARKS = {
     "data_loader_speed": Benchmark(
         "data_loader_speed", "--json", "--json --megabytes 20 --repeats 1", needs=("datasets",)
     ),
+    "false_alarms": Benchmark("false_alarms", "", "--logs 20"),
     "report_speed": Benchmark("report_speed", "", "--share 0.1 --repeats 1", needs=("plotly",)),
     "evaluation_vs_lm_eval": Benchmark("evaluation_vs_lm_eval", "", "--pairs 1 --rows 16", python="lm_eval"),
     "verl_cpu_learning": Benchmark("verl_cpu_learning", "--steps 30", None, python="verl"),

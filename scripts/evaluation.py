@@ -685,9 +685,10 @@ def end_at_once(code: int) -> None:
 
 
 def quiet_environment() -> None:
-    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 def exit_code(

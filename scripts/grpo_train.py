@@ -640,7 +640,9 @@ class Config(BaseConfig):
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn
@@ -1156,6 +1158,13 @@ def memory_metrics() -> dict[str, float]:
 
 
 # -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 def exit_code(
@@ -5354,6 +5363,84 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
+# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_folders(groups: Path, listing: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    import torch
+
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+def changed_settings(config, **resolved) -> dict:
+    """The settings that differ from their defaults, with the values that were worked out."""
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
+    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+
+    Args:
+        device: what networks will lie on.
+        plan: the batch and what else is to be shown.
+        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        settings: those that differ from their defaults.
+    """
+    machine = device_memory(device)
+    batch, rest = {"batch": plan.pop("batch")}, plan
+    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
+    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
+    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
+    if machine and processes * memory[name] > machine["free"]:
+        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
+        say(
+            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
+            "--gradient_checkpointing, smaller micro-batches or a smaller model"
+        )
+
+
 # ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
 
 
@@ -5391,23 +5478,33 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw six panels (title, metrics) over the steps that a metrics.jsonl has."""
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
+    drawn = []
+    for title, keys in panels:
+        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if any(lines.values()):
+            drawn.append((title, {key: points for key, points in lines.items() if points}))
+    columns = min(3, max(1, len(drawn)))
+    shape = max(1, math.ceil(len(drawn) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
+    for axis in axes.flat[len(drawn) :]:
+        axis.set_visible(False)
+    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(target.absolute().parent.name)
+    figure.supxlabel("step")
     temporary = target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     pyplot.close(figure)
@@ -5753,6 +5850,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
 LINE = 200  # characters of a message that are shown
 HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
@@ -5766,7 +5864,14 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
             figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation}
+            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
+    if state["eval_before"] and state["eval_after"]:
+        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
+        pairs = sorted(
+            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
+        )
+        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
+            summary[f"eval_{when}"]["examples"] = list(shown)
     return summary
 
 
@@ -6944,7 +7049,7 @@ class GrpoRun:
         goal = self.stages[-1]
         metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **_):
@@ -7212,6 +7317,7 @@ def quiet_libraries(config: Config):
     defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
     ours = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(ours)
+    quiet_environment()
     import warnings
 
     from transformers.utils import logging
@@ -7348,21 +7454,21 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
 # ------------------------------------------------------------------------ dry run (src/programs/grpo_train/dry_run.py)
 
 
-def print_plan(config: Config) -> int:
-    """Print resolved settings, batch arithmetic, what TRL is given, and a memory estimate per process, as JSON."""
+def show_plan(config: Config) -> int:
+    """Print batch arithmetic, memory per process, what TRL is given, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
     resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
     args = trl_settings(resolved, plan.steps)
-    trl_config(resolved, plan.steps)
+    defaults = {f.name: f.default for f in dataclasses.fields(trl_config(resolved, plan.steps))}
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
     prompts = [row["prompt"] for row in ready.rows + ready.held_out]
     turns = resolved.max_turns if resolved.converses else 1
     tokens = plan.rollouts * plan.completions_per_rollout * turns * resolved.max_completion_length
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
     shown = {
-        "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
         "batch": {
             "processes": size,
+            "steps": plan.steps,
             "prompts": len(ready.rows),
             "held_out_prompts": len(ready.held_out),
             "longest_prompt_tokens": longest,
@@ -7384,9 +7490,8 @@ def print_plan(config: Config) -> int:
             "gradient_accumulation_steps divides steps_per_generation x num_iterations, or is a multiple of it",
         ],
         "stages": [dataclasses.asdict(stage) for stage in ready.stages],
-        "trl": args,
+        "trl": {name: value for name, value in args.items() if value != defaults.get(name)},
         "parameters": ready.parameters,
-        "memory_estimate": in_gib(trl_memory(ready, args, longest, size)),
     }
     if ready.setup:
         shown["environment"] = {
@@ -7394,7 +7499,8 @@ def print_plan(config: Config) -> int:
             "tool_format": ready.setup.form if isinstance(ready.setup.form, str) else "response template",
             "conversation_tokens": resolved.conversation_tokens,
         }
-    tell(json.dumps(shown, indent=1))
+    settings = changed_settings(resolved) | ({"profile_sets": PROFILES[config.profile]} if config.profile else {})
+    print_plan("cpu" if args["use_cpu"] else "cuda", shown, trl_memory(ready, args, longest, size), settings)
     return 0
 
 
@@ -7477,7 +7583,7 @@ def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
     config = parse_arguments(argv)
     with quiet_libraries(config):
-        return print_plan(config) if config.dry_run else train(config)
+        return show_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -656,7 +656,9 @@ class Config(BaseConfig):
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
 
 
 def check_config(config: Config, world: int = 1) -> None:
@@ -1019,9 +1021,10 @@ def memory_metrics() -> dict[str, float]:
 
 
 def quiet_environment() -> None:
-    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 def exit_code(
@@ -5893,6 +5896,84 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
+# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_folders(groups: Path, listing: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    import torch
+
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+def changed_settings(config, **resolved) -> dict:
+    """The settings that differ from their defaults, with the values that were worked out."""
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
+    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+
+    Args:
+        device: what networks will lie on.
+        plan: the batch and what else is to be shown.
+        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        settings: those that differ from their defaults.
+    """
+    machine = device_memory(device)
+    batch, rest = {"batch": plan.pop("batch")}, plan
+    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
+    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
+    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
+    if machine and processes * memory[name] > machine["free"]:
+        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
+        say(
+            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
+            "--gradient_checkpointing, smaller micro-batches or a smaller model"
+        )
+
+
 # -------------------------------------------------------------------------- gradient sums (src/parts/gradient_sums.py)
 
 BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
@@ -6084,23 +6165,33 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw six panels (title, metrics) over the steps that a metrics.jsonl has."""
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
+    drawn = []
+    for title, keys in panels:
+        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if any(lines.values()):
+            drawn.append((title, {key: points for key, points in lines.items() if points}))
+    columns = min(3, max(1, len(drawn)))
+    shape = max(1, math.ceil(len(drawn) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
+    for axis in axes.flat[len(drawn) :]:
+        axis.set_visible(False)
+    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(target.absolute().parent.name)
+    figure.supxlabel("step")
     temporary = target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     pyplot.close(figure)
@@ -6538,6 +6629,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
 LINE = 200  # characters of a message that are shown
 HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
@@ -6551,7 +6643,14 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
             figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation}
+            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
+    if state["eval_before"] and state["eval_after"]:
+        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
+        pairs = sorted(
+            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
+        )
+        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
+            summary[f"eval_{when}"]["examples"] = list(shown)
     return summary
 
 
@@ -6666,7 +6765,7 @@ class Progress:
         """Metrics of the held-out prompts, and a few examples."""
         metrics, samples = self.evaluate()
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:4]]
+        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:
@@ -6925,7 +7024,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     need(
         not wrong,
         f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family",
+        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family, "
+        "or one that teaches by its texts: warm_start.py --teacher",
     )
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
@@ -6935,7 +7035,7 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
         need(
             a == b,
             f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {pieces[0]}, teacher {pieces[1]}; "
-            "expected one tokenizer; try a teacher of the same family",
+            "expected one tokenizer; try a teacher of the same family, or its texts: warm_start.py --teacher",
         )
     if tokenizer.chat_template != other.chat_template:
         say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
@@ -7721,7 +7821,7 @@ def distillation_memory(config: Config, networks: dict, prompt: int, processes: 
 
 
 def print_distillation_plan(config: Config) -> None:
-    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
     settle_model(config)
@@ -7737,9 +7837,10 @@ def print_distillation_plan(config: Config) -> None:
     longest = max(len(row["prompt_ids"]) for row in rows)
     fresh = config.batch_size - offpolicy_rows(config)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": student_learning_rate(config, counts[config.model])},
         "batch": {
             "processes": size,
+            "steps": config.steps,
+            "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": longest,
@@ -7751,9 +7852,9 @@ def print_distillation_plan(config: Config) -> None:
             "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
         },
         "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
-        "memory_estimate": in_gib(distillation_memory(config, networks, longest, size)),
     }
-    tell(json.dumps(plan, indent=1))
+    settings = changed_settings(config, lr=student_learning_rate(config, counts[config.model]))
+    print_plan(device_name(config), plan, distillation_memory(config, networks, longest, size), settings)
 
 
 # -------------------------------------------------------------------- run (src/programs/on_policy_distillation/run.py)

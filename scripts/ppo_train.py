@@ -745,7 +745,9 @@ class Config(BaseConfig):
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
 
     def __post_init__(self):
         need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
@@ -1232,9 +1234,10 @@ def memory_metrics() -> dict[str, float]:
 
 
 def quiet_environment() -> None:
-    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 def exit_code(
@@ -3714,8 +3717,11 @@ class OwnFunction:
         try:
             found = self.function(**{name: known[name] for name in self.names})
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            frames = traceback.extract_tb(error.__traceback__)
+            code = getattr(inspect.unwrap(self.function), "__code__", None)
+            frame = ([f for f in frames if code and f.filename == code.co_filename] or frames)[-1]
+            file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
+            where = f"{file}, line {frame.lineno}"
             raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
         return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
 
@@ -8135,6 +8141,84 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
+# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_folders(groups: Path, listing: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    import torch
+
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+def changed_settings(config, **resolved) -> dict:
+    """The settings that differ from their defaults, with the values that were worked out."""
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
+    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+
+    Args:
+        device: what networks will lie on.
+        plan: the batch and what else is to be shown.
+        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        settings: those that differ from their defaults.
+    """
+    machine = device_memory(device)
+    batch, rest = {"batch": plan.pop("batch")}, plan
+    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
+    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
+    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
+    if machine and processes * memory[name] > machine["free"]:
+        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
+        say(
+            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
+            "--gradient_checkpointing, smaller micro-batches or a smaller model"
+        )
+
+
 # -------------------------------------------------------------------------- gradient sums (src/parts/gradient_sums.py)
 
 BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
@@ -8333,23 +8417,33 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw six panels (title, metrics) over the steps that a metrics.jsonl has."""
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
+    drawn = []
+    for title, keys in panels:
+        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if any(lines.values()):
+            drawn.append((title, {key: points for key, points in lines.items() if points}))
+    columns = min(3, max(1, len(drawn)))
+    shape = max(1, math.ceil(len(drawn) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
+    for axis in axes.flat[len(drawn) :]:
+        axis.set_visible(False)
+    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(target.absolute().parent.name)
+    figure.supxlabel("step")
     temporary = target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     pyplot.close(figure)
@@ -8787,6 +8881,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
 LINE = 200  # characters of a message that are shown
 HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
@@ -8800,7 +8895,14 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
             figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation}
+            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
+    if state["eval_before"] and state["eval_after"]:
+        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
+        pairs = sorted(
+            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
+        )
+        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
+            summary[f"eval_{when}"]["examples"] = list(shown)
     return summary
 
 
@@ -8915,7 +9017,7 @@ class Progress:
         """Metrics of the held-out prompts, and a few examples."""
         metrics, samples = self.evaluate()
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:4]]
+        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:
@@ -9645,7 +9747,7 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
 
 
 def dry_run(config: Config) -> None:
-    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -9669,9 +9771,10 @@ def dry_run(config: Config) -> None:
         held_out = playable_rows(config, setup, held_out, "held-out prompts")
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
         "batch": {
             "processes": size,
+            "steps": config.steps,
+            "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
@@ -9683,7 +9786,6 @@ def dry_run(config: Config) -> None:
             "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
         },
         "parameters": parameters,
-        "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
     }
     if environments:
         plan["environment"] = {
@@ -9691,7 +9793,8 @@ def dry_run(config: Config) -> None:
             "tool_format": setup.form if isinstance(setup.form, str) else "response template",
             "conversation_tokens": config.conversation_tokens,
         }
-    tell(json.dumps(plan, indent=1))
+    settings = changed_settings(config, lr=lr, critic_lr=critic_lr)
+    print_plan(device_name(config), plan, memory_estimate(config, model, rows, size), settings)
 
 
 # --------------------------------------------------------------------------------- run (src/programs/ppo_train/run.py)

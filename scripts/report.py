@@ -34,8 +34,10 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 import argparse
 import ast
 import base64
+import csv
 import datetime
 import difflib
+import io
 import itertools
 import json
 import math
@@ -690,6 +692,7 @@ TREND_STEPS = 10  # fewer: no trend is judged
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
+ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 
 
 # ------------------------------------------------------------------------ finding advice (src/parts/finding_advice.py)
@@ -1006,23 +1009,52 @@ def ends(values: list[float]) -> tuple[float, float]:
     return statistics.median(values[:k]), statistics.median(values[-k:])
 
 
-def standard_error(values: list[float]) -> float:
-    """Standard error of the difference between the medians of the first and the last stretch.
+def persistence(values: list[float]) -> float:
+    """Lag-1 autocorrelation of the noise, between 0 and 0.5, from the changes between steps: a trend does not count."""
+    changes = [b - a for a, b in itertools.pairwise(values)]
+    mean = statistics.fmean(changes)
+    changes = [change - mean for change in changes]
+    square = sum(change * change for change in changes)
+    if square <= 1e-18 * max(map(abs, values)) ** 2 * len(values):  # a straight line
+        return 0.0
+    # of AR(1) noise the changes have the lag-1 autocorrelation (rho - 1) / 2
+    return min(0.5, max(0.0, 1 + 2 * sum(a * b for a, b in itertools.pairwise(changes)) / square))
 
-    The scatter of a step is 1.4826 times the median distance of neighbours over sqrt 2, which a trend only makes
-    larger; the median of k steps has the standard error 1.25 scatter / sqrt k.
+
+def noise(values: list[float]) -> float:
+    """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
+
+    Median and upper quartile of the distances of neighbours give it, which a trend only makes larger: the median times
+    1.4826 / sqrt 2, the quartile times 0.8693 / sqrt 2, whichever is more, as a coarse score often has the distance 0.
+    Noise that persists has sqrt(1 + rho) / (1 - rho) times the scatter of independent noise with these distances.
     """
-    differences = [abs(b - a) for a, b in itertools.pairwise(values)]
-    scatter = 1.4826 * statistics.median(differences) / math.sqrt(2)
-    return 1.25 * scatter * math.sqrt(2 / window(len(values)))
+    distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
+    quartile = distances[3 * (len(distances) - 1) // 4]
+    rho = persistence(values)
+    return max(1.4826 * statistics.median(distances), 0.8693 * quartile) / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
+
+
+def standard_error(values: list[float]) -> float:
+    """Standard error of the difference between the medians of the first and the last stretch."""
+    return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
+
+
+def errors_of_chance(count: int, choices: float = 1) -> float:
+    """Standard errors that chance exceeds in a share ALARM of flat series, for the best of several `choices`.
+
+    It is Student's t, by Hill's first terms, with `count` degrees of freedom, as the scatter is estimated too.
+    """
+    z = statistics.NormalDist().inv_cdf(1 - ALARM / 2 / choices)
+    return z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
 
 
 def trend(values: list[float]) -> int:
-    """1 where the last stretch lies above the first, -1 below, 0 within 3 standard errors or below 10 steps."""
+    """1 where the last stretch lies above the first, -1 below, 0 where chance explains it or below 10 steps."""
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
-    return 0 if abs(last - first) <= max(3 * standard_error(values), 1e-9) else 1 if last > first else -1
+    chance = errors_of_chance(len(values)) * standard_error(values)
+    return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
 
 
 def is_flat(values: list[float], slack: float = 0.02) -> bool:
@@ -1165,6 +1197,29 @@ def is_solved(run: LoggedRun) -> bool:
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
 
+def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
+    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS:
+        return None
+    last, floor = ends(scores)[1], min(0, *scores)
+    width = min(window(len(scores)), max(5, window(len(scores)) // 2))
+    stretches = [statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1)]
+    best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
+    if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
+        best, steps, choices = scores[0], 1, 1
+    error = 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(len(scores)))
+    chance = errors_of_chance(len(scores), choices) * error
+    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
+    if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
+        return None
+    found = sorted(run.series["score"].items())
+    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
+        return None
+    top = max(found, key=lambda pair: pair[1])[0]
+    return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
+
+
 # ---------------------------------------------------------------------------- sample dumps (src/parts/sample_dumps.py)
 
 HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
@@ -1272,6 +1327,68 @@ def trl_samples(folder: Path, history: list[dict]) -> tuple[list[dict], list[str
     if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
         remarks.append("TRL's log does not tell the weights of the rewards: its samples have no score")
     return rows, remarks
+
+
+# -------------------------------------------------------------------------------- plain logs (src/parts/plain_logs.py)
+
+# what --columns calls a figure, and TRL's name for it, under which it is read
+FIGURES = {
+    "step": "step",
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "accuracy": "eval_reward",
+    "length": "completions/mean_length",
+    "truncated": "completions/clipped_ratio",
+    "zero_std": "frac_reward_zero_std",
+    "kl": "kl",
+    "entropy": "entropy",
+    "loss": "loss",
+    "clip_frac": "clip_ratio/region_mean",
+    "lr": "learning_rate",
+    "grad_norm": "grad_norm",
+}
+NAMED_COLUMNS = "named columns"
+PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+
+
+def plain_rows(text: str) -> list[dict]:
+    """The rows of a CSV file (wandb's export is one) or of lines with two or more name=value; [] of other texts."""
+    text = text.lstrip("\ufeff\n")
+    header = text.partition("\n")[0]
+    separator = max(",;\t", key=header.count)
+    if separator in header and header[0] not in "{[" and not PAIR.search(header):
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator))
+        if any(re.fullmatch(r"[-+]?[.\d]+(e[-+]?\d+)?", str(cell)) for row in rows[:9] for cell in row.values()):
+            return [{short_name(name): cell for name, cell in row.items() if name} for row in rows]
+    pairs = [dict(PAIR.findall(line)) for line in text.splitlines()]
+    return [{short_name(name): value for name, value in row.items()} for row in pairs if len(row) > 1]
+
+
+def short_name(name: str) -> str:
+    """A column's name without the run before it, as wandb writes it: "run - train/reward", whose step is "Step"."""
+    name = name.strip().rpartition(" - ")[2]
+    return "step" if name.lower() in ("step", "steps", "iter", "iteration", "global_step", "_step") else name
+
+
+def renamed(rows: list[dict], columns: dict[str, str], path) -> list[dict]:
+    """Rows with the columns that were named under TRL's names, in place of what the log has under these."""
+    names = {str(name) for row in rows for name in row}
+    if not rows:
+        raise UnreadableError(f"got {path} without a column; expected JSONL, CSV, or lines of name=value")
+    for figure, column in columns.items():
+        column = short_name(column)
+        if column not in names:
+            near = difflib.get_close_matches(column, names, n=1)
+            raise UnreadableError(
+                f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
+                f"{', '.join(sorted(names)[:20])}" + (f"; try {figure}={near[0]}" if near else "")
+            )
+    sources = {FIGURES[figure]: short_name(column) for figure, column in columns.items()}
+    kept = [{name: value for name, value in row.items() if name not in sources} for row in rows]
+    return [
+        old | {name: row[column] for name, column in sources.items() if column in row}
+        for old, row in zip(kept, rows, strict=True)
+    ]
 
 
 # ------------------------------------------------------------------------------ log reading (src/parts/log_reading.py)
@@ -1516,14 +1633,19 @@ def numbered(rows: list[dict]) -> list[dict]:
     return rows
 
 
-def parse(path: Path, text: str) -> LoggedRun:
-    """Read any of the formats."""
+def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
+    """Read any of the formats, or what stands in the named columns."""
     whole = None
     if text.lstrip()[:1] in "{[":
         try:
             whole = json.loads(text)
         except (ValueError, RecursionError):
             whole = None
+    if columns:
+        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
+        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
+        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
+        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
     if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
         rows = [row for row in whole["log_history"] if isinstance(row, dict)]
         config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
@@ -1546,9 +1668,12 @@ def parse(path: Path, text: str) -> LoggedRun:
         run = LoggedRun(str(path), "TRL console", "trl")
         run.remarks.append("the console shows no steps: they are counted entries")
         return fill_series(run, numbered(rows), "trl")
+    rows = plain_rows(text)
+    if rows:
+        return parse_rows(path, rows)
     raise UnreadableError(
         f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, or verl's file log; try the run's folder"
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
     )
 
 
@@ -1652,12 +1777,18 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
     run.remarks += remarks
 
 
-def load_run(source: str, group_size: int = 0) -> LoggedRun:
-    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl."""
+def load_run(source: str, group_size: int = 0, columns: dict[str, str] | None = None) -> LoggedRun:
+    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl.
+
+    Args:
+        source: the file or folder.
+        group_size: completions per prompt, where the log does not say.
+        columns: names in this log of figures of FIGURES.
+    """
     path, later = Path(source), []
     if path.is_dir():
         path, *later = starts_of(log_of_folder(path))
-    run = parse(path, "\n".join(map(read_text, [path, *later])))
+    run = parse(path, "\n".join(map(read_text, [path, *later])), columns or {})
     if later:
         run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
     if run.format == "metrics.jsonl":
@@ -1675,7 +1806,7 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
     need_log(
         seen or run.broken,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}",
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; try diagnose.py --columns reward=NAME",
     )
     return run
 
@@ -1794,25 +1925,6 @@ def check_finite(run: LoggedRun):
     if steps and len(steps) > allowed and not bad:
         saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
         yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
-
-
-def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
-    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
-    scores = run.values("score")
-    if len(scores) < TREND_STEPS:
-        return None
-    width = min(window(len(scores)), 5)
-    best = max(statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1))
-    best = max(best, scores[0])  # an update that destroys the policy at once leaves no good stretch
-    last, floor = ends(scores)[1], min(0, *scores)
-    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
-    if best - last <= max(0.5 * (best - floor), spread / 2, 3 * standard_error(scores), 1e-6):
-        return None
-    found = sorted(run.series["score"].items())
-    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
-        return None
-    top = max(found, key=lambda pair: pair[1])[0]
-    return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
 
 
 def check_constant(run: LoggedRun):
@@ -1956,9 +2068,9 @@ def check_entropy(run: LoggedRun):
     rising = trend(half) > 0 or trend(run.values("score")) > 0
     saw = f"entropy went from {first:.3g} to {last:.3g} nats a token"
     taught = any("kl/teacher" in row for row in run.rows)
-    if 0.01 < first and last < 0.2 * first and not is_solved(run) and not rising and not taught:
+    if 0.01 < first and last < 0.2 * first and trend(values) < 0 and not is_solved(run) and not rising and not taught:
         yield run.find("entropy-collapse", "entropy", saw + " and the score does not rise")
-    if last > max(2 * first, first + 0.2) and (collapse(run) or not gained(run)):
+    if last > max(2 * first, first + 0.2) and trend(values) > 0 and (collapse(run) or not gained(run)):
         yield run.find("entropy-explosion", "entropy", saw + " without a gain in correctness")
 
 
@@ -1973,7 +2085,8 @@ def check_kl(run: LoggedRun):
         yield run.find("reference-differs", "kl", saw, min(found))
     last = ends(values)[1]
     half = run.values("score")[len(run.values("score")) // 2 :]
-    if len(values) >= TREND_STEPS and last > 0.3 and trend(values) > 0 and not (gained(run) and trend(half) > 0):
+    risen = trend(values) > 0 or (values[0] <= 0.01 and last > 1 and not collapse(run))  # that came at once
+    if len(values) >= TREND_STEPS and last > 0.3 and risen and not (gained(run) and trend(half) > 0):
         saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
         yield run.find("kl-runaway", "kl", saw)
 
@@ -2207,9 +2320,9 @@ CHECKS = [
     (check_stale_sampler, ("mismatch_kl", "gap_mean", "gap_max")),
     (check_group, ()),
     (check_temperature, ()),
-    (check_rate, ("score",)),
     (check_constant, ("score_std", "score_max")),
-    (check_signal, ("zero_std", "advantage_max")),
+    (check_signal, ("zero_std", "advantage_max")),  # above what follows from it
+    (check_rate, ("score",)),
     (check_length, ("length", "truncated")),
     (check_tools, ()),
     (check_turns, ()),
@@ -2234,7 +2347,12 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
             left_out.append(check.__name__.removeprefix("check_"))
         else:
             found += check(run)
-    return sorted(found, key=lambda f: f.severity == "note"), left_out
+    lost = collapse(run)  # after which scores are equal
+
+    def rank(finding: Finding) -> tuple[bool, bool]:
+        return finding.severity == "note", bool(lost) and finding.id == "no-signal"
+
+    return sorted(found, key=rank), left_out
 
 
 # -------------------------------------------------------------------------------------- verdict (src/parts/verdict.py)
@@ -2255,6 +2373,8 @@ def unread_measures(run: LoggedRun) -> list[str]:
     dialect = dialect_of(run)
     keys = dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))
     unknown = [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
+    if run.format == NAMED_COLUMNS:  # whose user has said what the log has
+        return [] if "score" in run.series else ["reward (no column is named for it)"]
     taught, found = "kl/teacher" in keys, []
     for measure, (series, pattern) in MEASURES.items():
         if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):
@@ -2867,6 +2987,17 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(m[1]) for path in found if (m := re.search(r"-(\d+)$", path.name)))
 
 
+def about(config: dict) -> list[str]:
+    """Model, algorithm and data by the settings that are known, each in a few words."""
+    names = (
+        ("model", ("model", "actor_rollout_ref.model.path")),
+        ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
+        ("data", ("data", "data.train_files")),
+    )
+    shown = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
+    return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in shown if value]
+
+
 def run_facts(source: Source, now: datetime.datetime) -> dict:
     """All that the top of the page says of a run."""
     run, folder = source.run, source.folder
@@ -2876,6 +3007,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "name": source.name,
         "trainer": trainer_name(run),
         "format": run.format,
+        "about": about(run.config),
         "held_out": facts,
         "learnt": learnt(facts, run, source.verdict),
         "cheats": cheats(facts, source.verdict),
@@ -3014,8 +3146,14 @@ def path_of(points: list[tuple[int, float]], box: tuple[float, float, float, flo
     return "M" + "L".join(corners)
 
 
-def small_curve(run: LoggedRun) -> dict | None:
-    """Paths of the score and of the held-out figure over the steps, each in its own range; None without a score."""
+def score_range(runs: list[LoggedRun]) -> tuple[float, float]:
+    """Lowest and highest score of all runs, so that their drawings have one scale."""
+    values = [value for run in runs for value in run.series.get("score", {}).values()]
+    return min(values, default=0.0), max(values, default=1.0)
+
+
+def small_curve(run: LoggedRun, scores: tuple[float, float]) -> dict | None:
+    """Paths of the score, in the range of all runs, and of the held-out figure; None without either."""
     found = {name: sorted(run.series.get(name, {}).items()) for name in ("score", "held_out")}
     drawn = {name: thinned(points, 200) for name, points in found.items() if len(points) > 1}
     if not drawn:
@@ -3025,7 +3163,7 @@ def small_curve(run: LoggedRun) -> dict | None:
     paths, ends = {}, {}
     for name, points in drawn.items():
         values = [value for _, value in points]
-        low, high = (0.0, 1.0) if name == "held_out" and shares else (min(values), max(values))
+        low, high = scores if name == "score" else (0.0, 1.0) if shares else (min(values), max(values))
         paths[name] = path_of(points, (min(steps), max(steps), low, high))
         ends[name] = (f"{values[0]:.3g}", f"{values[-1]:.3g}")
     return {"paths": paths, "ends": ends, "width": WIDTH, "height": HEIGHT, "steps": (min(steps), max(steps))}
@@ -3437,7 +3575,8 @@ TEMPLATE = """<!doctype html>
 <div class="cards{{ ' one' if runs | length == 1 }}">
 {%- for run in runs %}
 <article class="box run"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3>{{ badge(run) }}
-<span class="soft small">{{ run.trainer }} · {{ run.format }}</span></header>
+<span class="soft small">{{ run.trainer }} · {{ run.format }}
+{%- for fact in run.about %} · {{ fact }}{% endfor %}</span></header>
 <div>
 {%- if run.held_out %}{% set h = run.held_out %}
 <p class="soft">{{ h.name }}{% if h.several %}, step {{ h.first }} → {{ h.last }}{% endif %}</p>
@@ -3452,7 +3591,8 @@ TEMPLATE = """<!doctype html>
  aria-label="score and held-out figure over the steps">
 {%- for name, path in s.paths.items() %}<path class="{{ name }}" d="{{ path }}" fill="none" stroke-width="1.4"
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
-<figcaption class="small soft">each in its own range, steps {{ s.steps[0] }} to {{ s.steps[1] }}:
+<figcaption class="small soft">training score from {{ '%.3g' % scores[0] }} to {{ '%.3g' % scores[1] }},
+ steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
  {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
 </figcaption></figure>
@@ -4320,9 +4460,10 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
     """
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
+    scores = score_range([source.run for source in runs])
     shown_runs = [
         run_facts(source, now)
-        | {"small": small_curve(source.run), "time": time_of(source.run), "settings": source.run.config}
+        | {"small": small_curve(source.run, scores), "time": time_of(source.run), "settings": source.run.config}
         for source in runs
     ]
     curve_data = packed_json(curves_of(runs))
@@ -4347,6 +4488,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             sections=[(name, name.capitalize()) for name, is_there in present.items() if is_there],
             failed=failed,
             runs=shown_runs,
+            scores=scores,
             differing=differing_settings(runs),
             has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
             evaluations=tables,

@@ -58,6 +58,7 @@ import importlib.util
 import inspect
 import itertools
 import json
+import logging
 import math
 import os
 import random
@@ -272,6 +273,16 @@ def same_value(one: str, other: str) -> bool:
         return float(one) == float(other)
     except ValueError:
         return one == other
+
+
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
@@ -3008,8 +3019,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if not options.trainer:
         parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    quiet_environment()
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a reward function may print

@@ -612,7 +612,9 @@ class Config(BaseConfig):
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
 
     # what the parts read and this program does not offer
     load_in_4bit = False
@@ -819,9 +821,10 @@ class StopRequest:
 
 
 def quiet_environment() -> None:
-    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 def exit_code(
@@ -5440,6 +5443,84 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
+# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_folders(groups: Path, listing: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    import torch
+
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+def changed_settings(config, **resolved) -> dict:
+    """The settings that differ from their defaults, with the values that were worked out."""
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
+    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+
+    Args:
+        device: what networks will lie on.
+        plan: the batch and what else is to be shown.
+        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        settings: those that differ from their defaults.
+    """
+    machine = device_memory(device)
+    batch, rest = {"batch": plan.pop("batch")}, plan
+    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
+    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
+    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
+    if machine and processes * memory[name] > machine["free"]:
+        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
+        say(
+            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
+            "--gradient_checkpointing, smaller micro-batches or a smaller model"
+        )
+
+
 # ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
 
 
@@ -6423,9 +6504,10 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
         epochs = enough_epochs(config, most)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": lr, "micro_batch_size": micro},
         "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
-        "round": {
+        "batch": {
+            "rounds": config.rounds,
+            "completions_per_optimizer_step": config.batch_size,
             "prompts": len(rows),
             "samples_of_a_draw": round_prompts * config.samples if draws else 0,
             "draws_at_most": draws,
@@ -6436,9 +6518,9 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         "longest_prompt_tokens": longest,
         "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
         "parameters": parameters,
-        "memory_estimate": in_gib(warm_start_memory(config, model, longest + config.max_new_tokens)),
     }
-    tell(json.dumps(plan, indent=1))
+    memory = warm_start_memory(config, model, longest + config.max_new_tokens)
+    print_plan(device_name(config), plan, memory, changed_settings(config, lr=lr, micro_batch_size=micro))
     return 0
 
 

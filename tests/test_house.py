@@ -207,7 +207,7 @@ def test_the_demo_is_a_run_of_ppo_train_with_a_critic():
     command = [sys.executable, "scripts/ppo_train.py", *demo, "--dry_run"]
     shown = subprocess.run(command, cwd=ROOT, env=script_env(), capture_output=True, text=True, check=True).stdout
     plan = json.loads(shown)
-    assert plan["settings"]["advantage"] == "gae" and plan["settings"]["missing_eos_penalty"] == 0
+    assert plan["settings"].get("algorithm", "ppo") == "ppo" and "missing_eos_penalty" not in plan["settings"]
     assert plan["batch"]["held_out_prompts"] == len(rows_of(EVAL_DATA))
     critic, whole = plan["settings"]["critic_warmup_steps"], plan["settings"]["steps"]
     assert 0 < critic < whole / 4 and plan["batch"]["optimizer_steps"] >= 8 * whole

@@ -11,14 +11,14 @@ import types
 import nbformat
 import numpy as np
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, load_script, run_script, script_env
 
 make = load_module(ROOT / "tools" / "make_notebook.py", "script_make_notebook")
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = (
     "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\nMAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
 )
-ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|DIFFERENCE)")
+ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
 def template():
@@ -298,6 +298,7 @@ def test_table_of_student_t_is_that_of_simulation(verdict):
         ([0.5, 0.5, 0.5], [0.6, 0.5, 0.4], "WITHIN THE NOISE"),
         # mean 0.1, sd 0.04: half width 4.303 * 0.04 / sqrt(3) = 0.0994, then sd 0.0404: 0.1004
         ([0.0, 0.0, 0.0], [0.06, 0.10, 0.14], "HINT: better"),
+        ([0.0, 0.0, 0.0], [-0.06, -0.10, -0.14], "LOSS: worse"),
         ([0.0, 0.0, 0.0], [0.0596, 0.10, 0.1404], "WITHIN THE NOISE"),
         ([0.0] * 6, [-0.1, -0.2, -0.1, -0.2, -0.1, -0.2], "DIFFERENCE: worse"),
         ([0.1, 0.9, 0.5, 0.2, 0.8, 0.4], [0.2, 1.0, 0.6, 0.31, 0.9, 0.5], "DIFFERENCE: better"),  # pairing matters
@@ -308,6 +309,23 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
     assert said.startswith(begins)
     if begins.startswith("HINT"):
         assert "25% of the time" in said and "95 % interval +0.001 to +0.199" in capsys.readouterr().out
+
+
+def test_a_message_names_the_line_of_the_file_of_an_idea(tmp_path):
+    """Lines 1 to 3 of the cell are those from line 3 of bad.py on, then two blank ones, then the other file."""
+    (tmp_path / "bad.py").write_text("\n\ndef f(scores):\n    x = 1\n    return x / 0\n")
+    (tmp_path / "loss.py").write_text("def g(logprobs):\n    return None\n")
+    program, notebook = (
+        load_script("new_notebook"),
+        json.loads((ROOT / "assets" / "notebook_template.ipynb").read_text(encoding="utf-8")),
+    )
+    ideas = [f"advantage={tmp_path / 'bad.py'}:f", f"loss={tmp_path / 'loss.py'}:g"]
+    program.set_idea(notebook, ideas)
+    cell = "".join(program.cell_of(notebook, "idea")["source"]).splitlines()
+    assert cell[2] == "    return x / 0" and cell[6] == "    return None"
+    places = notebook["metadata"]["ideas"]
+    assert program.in_files("raises E (the cell, line 3)", places) == f"raises E ({tmp_path / 'bad.py'}, line 5)"
+    assert program.in_files("raises E (the cell, line 7)", places) == f"raises E ({tmp_path / 'loss.py'}, line 2)"
 
 
 def test_verdict_of_a_figure_that_has_no_better_end(verdict):

@@ -410,14 +410,17 @@ def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
 
 
 @pytest.fixture
-def plan(ours, data, tmp_path):
+def plan(ours, ppo, data, tmp_path):
     """Resolved settings of a command line, by --dry_run; the settings come from YAML text and flags."""
+
+    fresh = ppo.Config()
+    defaults = {f.name: getattr(fresh, f.name) for f in ppo.dataclasses.fields(ppo.Config)}
 
     def resolve(text: str, *flags) -> dict:
         (tmp_path / "config.yaml").write_text(text)
         code, out, error = ours(*data, f"--config={tmp_path / 'config.yaml'}", *flags, "--dry_run")
         assert code == 0, error
-        return json.loads(out)["settings"]
+        return defaults | json.loads(out)["settings"]
 
     return resolve
 

@@ -1,5 +1,6 @@
 """How a program ends: errors that a user can mend become a message and an exit code."""
 
+import logging
 import os
 import sys
 
@@ -8,9 +9,10 @@ from parts.processes import end_at_once, leave_processes
 
 
 def quiet_environment() -> None:
-    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
 def exit_code(

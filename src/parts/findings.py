@@ -7,11 +7,11 @@ from parts.finding_advice import IF_CUT
 from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
 from parts.held_out_findings import check_held_out
 from parts.log_reading import as_number, common_name, dialect_of, step_of
-from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
+from parts.logged_run import Finding, LoggedRun, collapse, first_part, is_constant, is_solved, late, span
 from parts.memory_findings import check_memory
 from parts.metric_names import SETTINGS
 from parts.tool_findings import check_tools, check_turns
-from parts.trends import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
+from parts.trends import ends, forecast, is_flat, is_format, repeats, trend
 
 RARELY = 0.01  # share of completions below which a length limit explains nothing
 TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
@@ -38,25 +38,6 @@ def check_finite(run: LoggedRun):
     if steps and len(steps) > allowed and not bad:
         saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
         yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
-
-
-def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
-    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
-    scores = run.values("score")
-    if len(scores) < TREND_STEPS:
-        return None
-    width = min(window(len(scores)), 5)
-    best = max(statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1))
-    best = max(best, scores[0])  # an update that destroys the policy at once leaves no good stretch
-    last, floor = ends(scores)[1], min(0, *scores)
-    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
-    if best - last <= max(0.5 * (best - floor), spread / 2, 3 * standard_error(scores), 1e-6):
-        return None
-    found = sorted(run.series["score"].items())
-    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
-        return None
-    top = max(found, key=lambda pair: pair[1])[0]
-    return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
 
 
 def check_constant(run: LoggedRun):
@@ -200,9 +181,9 @@ def check_entropy(run: LoggedRun):
     rising = trend(half) > 0 or trend(run.values("score")) > 0
     saw = f"entropy went from {first:.3g} to {last:.3g} nats a token"
     taught = any("kl/teacher" in row for row in run.rows)
-    if 0.01 < first and last < 0.2 * first and not is_solved(run) and not rising and not taught:
+    if 0.01 < first and last < 0.2 * first and trend(values) < 0 and not is_solved(run) and not rising and not taught:
         yield run.find("entropy-collapse", "entropy", saw + " and the score does not rise")
-    if last > max(2 * first, first + 0.2) and (collapse(run) or not gained(run)):
+    if last > max(2 * first, first + 0.2) and trend(values) > 0 and (collapse(run) or not gained(run)):
         yield run.find("entropy-explosion", "entropy", saw + " without a gain in correctness")
 
 
@@ -217,7 +198,8 @@ def check_kl(run: LoggedRun):
         yield run.find("reference-differs", "kl", saw, min(found))
     last = ends(values)[1]
     half = run.values("score")[len(run.values("score")) // 2 :]
-    if len(values) >= TREND_STEPS and last > 0.3 and trend(values) > 0 and not (gained(run) and trend(half) > 0):
+    risen = trend(values) > 0 or (values[0] <= 0.01 and last > 1 and not collapse(run))  # that came at once
+    if len(values) >= TREND_STEPS and last > 0.3 and risen and not (gained(run) and trend(half) > 0):
         saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
         yield run.find("kl-runaway", "kl", saw)
 
@@ -451,9 +433,9 @@ CHECKS = [
     (check_stale_sampler, ("mismatch_kl", "gap_mean", "gap_max")),
     (check_group, ()),
     (check_temperature, ()),
-    (check_rate, ("score",)),
     (check_constant, ("score_std", "score_max")),
-    (check_signal, ("zero_std", "advantage_max")),
+    (check_signal, ("zero_std", "advantage_max")),  # above what follows from it
+    (check_rate, ("score",)),
     (check_length, ("length", "truncated")),
     (check_tools, ()),
     (check_turns, ()),
@@ -478,4 +460,9 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
             left_out.append(check.__name__.removeprefix("check_"))
         else:
             found += check(run)
-    return sorted(found, key=lambda f: f.severity == "note"), left_out
+    lost = collapse(run)  # after which scores are equal
+
+    def rank(finding: Finding) -> tuple[bool, bool]:
+        return finding.severity == "note", bool(lost) and finding.id == "no-signal"
+
+    return sorted(found, key=rank), left_out

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parts.logged_run import LoggedRun, UnreadableError
 from parts.metric_names import ACTOR, HELD_OUT, NAMES, OURS, PARTS
+from parts.plain_logs import NAMED_COLUMNS, plain_rows, renamed
 from parts.sample_dumps import trl_samples, verl_samples
 
 # what of its settings TRL's trainer_state.json has
@@ -251,14 +252,19 @@ def numbered(rows: list[dict]) -> list[dict]:
     return rows
 
 
-def parse(path: Path, text: str) -> LoggedRun:
-    """Read any of the formats."""
+def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
+    """Read any of the formats, or what stands in the named columns."""
     whole = None
     if text.lstrip()[:1] in "{[":
         try:
             whole = json.loads(text)
         except (ValueError, RecursionError):
             whole = None
+    if columns:
+        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
+        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
+        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
+        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
     if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
         rows = [row for row in whole["log_history"] if isinstance(row, dict)]
         config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
@@ -281,9 +287,12 @@ def parse(path: Path, text: str) -> LoggedRun:
         run = LoggedRun(str(path), "TRL console", "trl")
         run.remarks.append("the console shows no steps: they are counted entries")
         return fill_series(run, numbered(rows), "trl")
+    rows = plain_rows(text)
+    if rows:
+        return parse_rows(path, rows)
     raise UnreadableError(
         f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, or verl's file log; try the run's folder"
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
     )
 
 
@@ -387,12 +396,18 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
     run.remarks += remarks
 
 
-def load_run(source: str, group_size: int = 0) -> LoggedRun:
-    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl."""
+def load_run(source: str, group_size: int = 0, columns: dict[str, str] | None = None) -> LoggedRun:
+    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl.
+
+    Args:
+        source: the file or folder.
+        group_size: completions per prompt, where the log does not say.
+        columns: names in this log of figures of FIGURES.
+    """
     path, later = Path(source), []
     if path.is_dir():
         path, *later = starts_of(log_of_folder(path))
-    run = parse(path, "\n".join(map(read_text, [path, *later])))
+    run = parse(path, "\n".join(map(read_text, [path, *later])), columns or {})
     if later:
         run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
     if run.format == "metrics.jsonl":
@@ -410,7 +425,7 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
     need_log(
         seen or run.broken,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}",
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; try diagnose.py --columns reward=NAME",
     )
     return run
 

@@ -1,12 +1,14 @@
 """A run as its log shows it."""
 
+import math
 import re
+import statistics
 from dataclasses import dataclass, field
 
 from parts.finding_advice import ADVICE, NOTES
-from parts.finding_thresholds import SOLVED
+from parts.finding_thresholds import SOLVED, TREND_STEPS
 from parts.metric_names import SETTINGS
-from parts.trends import ends, is_format, onset, window
+from parts.trends import ends, errors_of_chance, is_format, noise, onset, window
 
 
 @dataclass
@@ -110,3 +112,26 @@ def is_solved(run: LoggedRun) -> bool:
         return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
     _, part = first_part(run)
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
+
+
+def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
+    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS:
+        return None
+    last, floor = ends(scores)[1], min(0, *scores)
+    width = min(window(len(scores)), max(5, window(len(scores)) // 2))
+    stretches = [statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1)]
+    best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
+    if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
+        best, steps, choices = scores[0], 1, 1
+    error = 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(len(scores)))
+    chance = errors_of_chance(len(scores), choices) * error
+    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
+    if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
+        return None
+    found = sorted(run.series["score"].items())
+    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
+        return None
+    top = max(found, key=lambda pair: pair[1])[0]
+    return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])

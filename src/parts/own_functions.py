@@ -53,8 +53,11 @@ class OwnFunction:
         try:
             found = self.function(**{name: known[name] for name in self.names})
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            frames = traceback.extract_tb(error.__traceback__)
+            code = getattr(inspect.unwrap(self.function), "__code__", None)
+            frame = ([f for f in frames if code and f.filename == code.co_filename] or frames)[-1]
+            file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
+            where = f"{file}, line {frame.lineno}"
             raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
         return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
 

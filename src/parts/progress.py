@@ -7,7 +7,7 @@ from parts.messages import say
 from parts.processes import StopRequest
 from parts.run_log import RunLog
 from parts.settings import BaseConfig
-from parts.summary import run_summary
+from parts.summary import EXAMPLES, run_summary
 
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
@@ -53,7 +53,7 @@ class Progress:
         """Metrics of the held-out prompts, and a few examples."""
         metrics, samples = self.evaluate()
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:4]]
+        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:

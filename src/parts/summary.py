@@ -8,6 +8,7 @@ from parts.processes import world
 from parts.run_end import faults_at_end
 from parts.settings import BaseConfig
 
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
 LINE = 200  # characters of a message that are shown
 HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
@@ -21,7 +22,14 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
             figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation}
+            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
+    if state["eval_before"] and state["eval_after"]:
+        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
+        pairs = sorted(
+            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
+        )
+        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
+            summary[f"eval_{when}"]["examples"] = list(shown)
     return summary
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from parts.log_reading import common_name, dialect_of, is_finite
 from parts.logged_run import Finding, LoggedRun
+from parts.plain_logs import NAMED_COLUMNS
 
 TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
 
@@ -22,6 +23,8 @@ def unread_measures(run: LoggedRun) -> list[str]:
     dialect = dialect_of(run)
     keys = dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))
     unknown = [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
+    if run.format == NAMED_COLUMNS:  # whose user has said what the log has
+        return [] if "score" in run.series else ["reward (no column is named for it)"]
     taught, found = "kl/teacher" in keys, []
     for measure, (series, pattern) in MEASURES.items():
         if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):

@@ -9,6 +9,7 @@ from parts.findings import diagnose
 from parts.log_reading import load_run, need_log
 from parts.logged_run import UnreadableError
 from parts.messages import tell
+from parts.plain_logs import FIGURES
 from parts.settings import parse_flags
 from parts.verdict import judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
@@ -28,7 +29,20 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--overwrite", action="store_true", help="let --plot replace a file (default: refuse)")
     text = "completions per prompt, for the forecast, where the log does not say (default: 0, from the run's settings)"
     parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
+    text = f"names in this log of the figures that are looked at: {', '.join(FIGURES)} (default: known names)"
+    parser.add_argument("--columns", nargs="+", metavar="FIGURE=NAME", default=[], help=text)
     return parser
+
+
+def named_columns(pairs: list[str]) -> dict[str, str]:
+    """The pairs of --columns, checked."""
+    columns = {}
+    for pair in pairs:
+        figure, _, name = pair.partition("=")
+        known = figure in FIGURES and name
+        need_log(known, f"got --columns {pair}; expected FIGURE=NAME with a figure of {', '.join(FIGURES)}")
+        columns[figure] = name
+    return columns
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     runs, reports, failed = [], [], []
     for source in args.runs:
         try:
-            run = load_run(source, args.group_size)
+            run = load_run(source, args.group_size, named_columns(args.columns))
             reports.append(judgement(run, *diagnose(run)))
             runs.append(run)
         except UnreadableError as error:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from parts.logged_run import LoggedRun, UnreadableError
 from parts.messages import tell
+from parts.verdict import NOT_JUDGED
 
 
 def print_verdict(data: dict) -> None:
@@ -12,6 +13,8 @@ def print_verdict(data: dict) -> None:
     count = sum(f["severity"] == "finding" for f in data["findings"])
     verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
+    if data["verdict"].startswith(NOT_JUDGED):
+        tell("  try --columns reward=NAME length=NAME kl=NAME, with the log's names")
     for f in data["findings"]:
         tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
         tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")

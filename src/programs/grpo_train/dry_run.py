@@ -1,33 +1,31 @@
 """--dry_run: settings, batch arithmetic, memory."""
 
 import dataclasses
-import json
 import os
 
 from parts.chat import strings_past_template
-from parts.memory import in_gib
-from parts.messages import tell
+from parts.plan import changed_settings, print_plan
 from programs.grpo_train.memory import trl_memory
 from programs.grpo_train.prepare import prepare_run
 from programs.grpo_train.settings import PROFILES, Config
 from programs.grpo_train.trl_arguments import trl_config, trl_settings
 
 
-def print_plan(config: Config) -> int:
-    """Print resolved settings, batch arithmetic, what TRL is given, and a memory estimate per process, as JSON."""
+def show_plan(config: Config) -> int:
+    """Print batch arithmetic, memory per process, what TRL is given, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
     resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
     args = trl_settings(resolved, plan.steps)
-    trl_config(resolved, plan.steps)
+    defaults = {f.name: f.default for f in dataclasses.fields(trl_config(resolved, plan.steps))}
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
     prompts = [row["prompt"] for row in ready.rows + ready.held_out]
     turns = resolved.max_turns if resolved.converses else 1
     tokens = plan.rollouts * plan.completions_per_rollout * turns * resolved.max_completion_length
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
     shown = {
-        "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
         "batch": {
             "processes": size,
+            "steps": plan.steps,
             "prompts": len(ready.rows),
             "held_out_prompts": len(ready.held_out),
             "longest_prompt_tokens": longest,
@@ -49,9 +47,8 @@ def print_plan(config: Config) -> int:
             "gradient_accumulation_steps divides steps_per_generation x num_iterations, or is a multiple of it",
         ],
         "stages": [dataclasses.asdict(stage) for stage in ready.stages],
-        "trl": args,
+        "trl": {name: value for name, value in args.items() if value != defaults.get(name)},
         "parameters": ready.parameters,
-        "memory_estimate": in_gib(trl_memory(ready, args, longest, size)),
     }
     if ready.setup:
         shown["environment"] = {
@@ -59,5 +56,6 @@ def print_plan(config: Config) -> int:
             "tool_format": ready.setup.form if isinstance(ready.setup.form, str) else "response template",
             "conversation_tokens": resolved.conversation_tokens,
         }
-    tell(json.dumps(shown, indent=1))
+    settings = changed_settings(resolved) | ({"profile_sets": PROFILES[config.profile]} if config.profile else {})
+    print_plan("cpu" if args["use_cpu"] else "cuda", shown, trl_memory(ready, args, longest, size), settings)
     return 0

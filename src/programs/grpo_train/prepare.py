@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.adapters import settle_model
+from parts.exit_codes import quiet_environment
 from parts.idle_settings import say_idle
 from parts.messages import say
 from parts.models import shaped_network
@@ -34,6 +35,7 @@ def quiet_libraries(config: Config):
     defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
     ours = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(ours)
+    quiet_environment()
     import warnings
 
     from transformers.utils import logging

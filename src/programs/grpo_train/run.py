@@ -12,7 +12,7 @@ from parts.processes import StopRequest, world
 from parts.reward_texts import text_of_turns
 from parts.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
-from programs.grpo_train.dry_run import print_plan
+from programs.grpo_train.dry_run import show_plan
 from programs.grpo_train.prepare import prepare_run, quiet_libraries
 from programs.grpo_train.prompt_stream import BandedPrompts
 from programs.grpo_train.run_log import TrlLog
@@ -97,7 +97,7 @@ def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
     config = parse_arguments(argv)
     with quiet_libraries(config):
-        return print_plan(config) if config.dry_run else train(config)
+        return show_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -164,7 +164,9 @@ class Config(BaseConfig):
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn

@@ -13,6 +13,7 @@ from parts.pass_band import band_metrics
 from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
 from parts.prompts import encode_prompt
+from parts.summary import EXAMPLES
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies
@@ -75,7 +76,7 @@ class GrpoRun:
         goal = self.stages[-1]
         metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **_):

@@ -1,14 +1,11 @@
 """--dry_run: settings, batch arithmetic, memory."""
 
-import dataclasses
-import json
 import os
 
 from parts.adapters import settle_model
 from parts.chat import strings_past_template
-from parts.memory import in_gib
-from parts.messages import tell
 from parts.models import shaped_network
+from parts.plan import changed_settings, print_plan
 from parts.precision import settle_precision
 from parts.processes import device_name
 from parts.prompts import load_splits
@@ -21,7 +18,7 @@ from programs.on_policy_distillation.update import student_learning_rate
 
 
 def print_distillation_plan(config: Config) -> None:
-    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
     settle_model(config)
@@ -37,9 +34,10 @@ def print_distillation_plan(config: Config) -> None:
     longest = max(len(row["prompt_ids"]) for row in rows)
     fresh = config.batch_size - offpolicy_rows(config)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": student_learning_rate(config, counts[config.model])},
         "batch": {
             "processes": size,
+            "steps": config.steps,
+            "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": longest,
@@ -51,6 +49,6 @@ def print_distillation_plan(config: Config) -> None:
             "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
         },
         "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
-        "memory_estimate": in_gib(distillation_memory(config, networks, longest, size)),
     }
-    tell(json.dumps(plan, indent=1))
+    settings = changed_settings(config, lr=student_learning_rate(config, counts[config.model]))
+    print_plan(device_name(config), plan, distillation_memory(config, networks, longest, size), settings)

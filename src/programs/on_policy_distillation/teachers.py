@@ -86,7 +86,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     need(
         not wrong,
         f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family",
+        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family, "
+        "or one that teaches by its texts: warm_start.py --teacher",
     )
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
@@ -96,7 +97,7 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
         need(
             a == b,
             f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {pieces[0]}, teacher {pieces[1]}; "
-            "expected one tokenizer; try a teacher of the same family",
+            "expected one tokenizer; try a teacher of the same family, or its texts: warm_start.py --teacher",
         )
     if tokenizer.chat_template != other.chat_template:
         say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")

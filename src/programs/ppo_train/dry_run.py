@@ -1,16 +1,13 @@
 """--dry_run: settings, batch arithmetic, memory."""
 
-import dataclasses
-import json
 import os
 
 from parts.adapters import settle_model
 from parts.chat import strings_past_template
 from parts.losses import check_loss
-from parts.memory import in_gib
-from parts.messages import tell
 from parts.models import end_and_pad_ids, shaped_network
 from parts.optimizer import learning_rates
+from parts.plan import changed_settings, print_plan
 from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
 from parts.precision import settle_precision
 from parts.presets import check_config
@@ -23,7 +20,7 @@ from programs.ppo_train.settings import Config, check_environment
 
 
 def dry_run(config: Config) -> None:
-    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -47,9 +44,10 @@ def dry_run(config: Config) -> None:
         held_out = playable_rows(config, setup, held_out, "held-out prompts")
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
         "batch": {
             "processes": size,
+            "steps": config.steps,
+            "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
@@ -61,7 +59,6 @@ def dry_run(config: Config) -> None:
             "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
         },
         "parameters": parameters,
-        "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
     }
     if environments:
         plan["environment"] = {
@@ -69,4 +66,5 @@ def dry_run(config: Config) -> None:
             "tool_format": setup.form if isinstance(setup.form, str) else "response template",
             "conversation_tokens": config.conversation_tokens,
         }
-    tell(json.dumps(plan, indent=1))
+    settings = changed_settings(config, lr=lr, critic_lr=critic_lr)
+    print_plan(device_name(config), plan, memory_estimate(config, model, rows, size), settings)

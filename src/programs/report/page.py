@@ -14,7 +14,7 @@ from programs.report.script_base import SCRIPT_BASE
 from programs.report.script_curves import SCRIPT_CURVES
 from programs.report.script_sample_detail import SCRIPT_DETAIL
 from programs.report.script_samples import SCRIPT_SAMPLES
-from programs.report.small_curve import small_curve
+from programs.report.small_curve import score_range, small_curve
 from programs.report.sources import Source
 from programs.report.time_table import time_of
 
@@ -80,9 +80,10 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
     """
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
+    scores = score_range([source.run for source in runs])
     shown_runs = [
         run_facts(source, now)
-        | {"small": small_curve(source.run), "time": time_of(source.run), "settings": source.run.config}
+        | {"small": small_curve(source.run, scores), "time": time_of(source.run), "settings": source.run.config}
         for source in runs
     ]
     curve_data = packed_json(curves_of(runs))
@@ -107,6 +108,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             sections=[(name, name.capitalize()) for name, is_there in present.items() if is_there],
             failed=failed,
             runs=shown_runs,
+            scores=scores,
             differing=differing_settings(runs),
             has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
             evaluations=tables,

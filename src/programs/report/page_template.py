@@ -71,7 +71,8 @@ TEMPLATE = """<!doctype html>
 <div class="cards{{ ' one' if runs | length == 1 }}">
 {%- for run in runs %}
 <article class="box run"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3>{{ badge(run) }}
-<span class="soft small">{{ run.trainer }} · {{ run.format }}</span></header>
+<span class="soft small">{{ run.trainer }} · {{ run.format }}
+{%- for fact in run.about %} · {{ fact }}{% endfor %}</span></header>
 <div>
 {%- if run.held_out %}{% set h = run.held_out %}
 <p class="soft">{{ h.name }}{% if h.several %}, step {{ h.first }} → {{ h.last }}{% endif %}</p>
@@ -86,7 +87,8 @@ TEMPLATE = """<!doctype html>
  aria-label="score and held-out figure over the steps">
 {%- for name, path in s.paths.items() %}<path class="{{ name }}" d="{{ path }}" fill="none" stroke-width="1.4"
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
-<figcaption class="small soft">each in its own range, steps {{ s.steps[0] }} to {{ s.steps[1] }}:
+<figcaption class="small soft">training score from {{ '%.3g' % scores[0] }} to {{ '%.3g' % scores[1] }},
+ steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
  {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
 </figcaption></figure>

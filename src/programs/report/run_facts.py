@@ -171,6 +171,17 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(m[1]) for path in found if (m := re.search(r"-(\d+)$", path.name)))
 
 
+def about(config: dict) -> list[str]:
+    """Model, algorithm and data by the settings that are known, each in a few words."""
+    names = (
+        ("model", ("model", "actor_rollout_ref.model.path")),
+        ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
+        ("data", ("data", "data.train_files")),
+    )
+    shown = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
+    return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in shown if value]
+
+
 def run_facts(source: Source, now: datetime.datetime) -> dict:
     """All that the top of the page says of a run."""
     run, folder = source.run, source.folder
@@ -180,6 +191,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "name": source.name,
         "trainer": trainer_name(run),
         "format": run.format,
+        "about": about(run.config),
         "held_out": facts,
         "learnt": learnt(facts, run, source.verdict),
         "cheats": cheats(facts, source.verdict),

@@ -17,8 +17,14 @@ def path_of(points: list[tuple[int, float]], box: tuple[float, float, float, flo
     return "M" + "L".join(corners)
 
 
-def small_curve(run: LoggedRun) -> dict | None:
-    """Paths of the score and of the held-out figure over the steps, each in its own range; None without a score."""
+def score_range(runs: list[LoggedRun]) -> tuple[float, float]:
+    """Lowest and highest score of all runs, so that their drawings have one scale."""
+    values = [value for run in runs for value in run.series.get("score", {}).values()]
+    return min(values, default=0.0), max(values, default=1.0)
+
+
+def small_curve(run: LoggedRun, scores: tuple[float, float]) -> dict | None:
+    """Paths of the score, in the range of all runs, and of the held-out figure; None without either."""
     found = {name: sorted(run.series.get(name, {}).items()) for name in ("score", "held_out")}
     drawn = {name: thinned(points, 200) for name, points in found.items() if len(points) > 1}
     if not drawn:
@@ -28,7 +34,7 @@ def small_curve(run: LoggedRun) -> dict | None:
     paths, ends = {}, {}
     for name, points in drawn.items():
         values = [value for _, value in points]
-        low, high = (0.0, 1.0) if name == "held_out" and shares else (min(values), max(values))
+        low, high = scores if name == "score" else (0.0, 1.0) if shares else (min(values), max(values))
         paths[name] = path_of(points, (min(steps), max(steps), low, high))
         ends[name] = (f"{values[0]:.3g}", f"{values[-1]:.3g}")
     return {"paths": paths, "ends": ends, "width": WIDTH, "height": HEIGHT, "steps": (min(steps), max(steps))}

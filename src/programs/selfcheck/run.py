@@ -5,11 +5,11 @@ import contextlib
 import dataclasses
 import gc
 import json
-import os
 import sys
 import tempfile
 import time
 
+from parts.exit_codes import quiet_environment
 from parts.messages import UserError, need, say, suggest, tell
 from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
 from programs.selfcheck.contract import contract
@@ -168,8 +168,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if not options.trainer:
         parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    quiet_environment()
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a reward function may print

@@ -1,7 +1,6 @@
 """--dry_run: settings, what a round samples and trains, memory."""
 
 import dataclasses
-import json
 import math
 
 from parts.chat import strings_past_template
@@ -11,12 +10,11 @@ from parts.memory import (
     backward_peak,
     decoder_shape,
     head_bytes,
-    in_gib,
     network_bytes,
     sampling_bytes,
 )
-from parts.messages import tell
 from parts.models import shaped_network
+from parts.plan import changed_settings, print_plan
 from parts.precision import settle_precision
 from parts.processes import device_name
 from programs.warm_start.settings import Config, settled_training
@@ -66,9 +64,10 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
         epochs = enough_epochs(config, most)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": lr, "micro_batch_size": micro},
         "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
-        "round": {
+        "batch": {
+            "rounds": config.rounds,
+            "completions_per_optimizer_step": config.batch_size,
             "prompts": len(rows),
             "samples_of_a_draw": round_prompts * config.samples if draws else 0,
             "draws_at_most": draws,
@@ -79,7 +78,7 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         "longest_prompt_tokens": longest,
         "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
         "parameters": parameters,
-        "memory_estimate": in_gib(warm_start_memory(config, model, longest + config.max_new_tokens)),
     }
-    tell(json.dumps(plan, indent=1))
+    memory = warm_start_memory(config, model, longest + config.max_new_tokens)
+    print_plan(device_name(config), plan, memory, changed_settings(config, lr=lr, micro_batch_size=micro))
     return 0

@@ -1,0 +1,85 @@
+"""parts/plan.py: the memory of the machine, and what --dry_run shows of the settings."""
+
+import json
+
+import pytest
+from conftest import TINY_LM, load_script
+
+from parts import plan
+
+GIB = 2**30
+
+
+def machine(folder, free: int, files: dict[str, str], listing: str):
+    """A /proc and a /sys/fs/cgroup with these GiB free of 64 and these files; what main_memory says of them, in GiB."""
+    (folder / "proc" / "self").mkdir(parents=True)
+    (folder / "proc" / "meminfo").write_text(f"MemTotal: {64 * 2**20} kB\nMemAvailable: {free * 2**20} kB\n")
+    (folder / "proc" / "self" / "cgroup").write_text(listing)
+    for name, text in files.items():
+        (folder / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "groups" / name).write_text(text)
+    return {key: value / GIB for key, value in plan.main_memory(folder / "proc", folder / "groups").items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "listing", "free", "total"),
+    [
+        ({}, "0::/", 40, 64),
+        ({"memory.max": "max\n", "memory.current": str(GIB)}, "0::/", 40, 64),
+        ({"memory.max": str(8 * GIB), "memory.current": str(3 * GIB)}, "0::/", 5, 8),
+        ({"memory.max": str(99 * GIB), "memory.current": str(3 * GIB)}, "0::/", 40, 64),
+        (  # files that are cached can be given back
+            {"memory.max": str(8 * GIB), "memory.current": str(3 * GIB), "memory.stat": f"inactive_file {2 * GIB}\n"},
+            "0::/",
+            7,
+            8,
+        ),
+        ({"a/memory.max": str(8 * GIB), "a/memory.current": "0", "a/b/x": ""}, "0::/a/b", 8, 8),  # of a parent
+        (
+            {"memory/job/memory.limit_in_bytes": str(4 * GIB), "memory/job/memory.usage_in_bytes": str(GIB)},
+            "4:memory:/job\n1:cpu:/",
+            3,
+            4,
+        ),
+        ({"memory.max": str(2 * GIB), "memory.current": str(3 * GIB)}, "0::/", 0, 2),
+    ],
+)
+def test_free_memory_heeds_the_limit_of_the_cgroup(files, listing, free, total, tmp_path):
+    assert machine(tmp_path, 40, files, listing) == {"free": free, "total": total}
+
+
+def test_a_system_that_says_nothing_gives_nothing(tmp_path):
+    assert plan.main_memory(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("free", "warned"), [(64 * GIB, False), (2**20, True)])
+def test_a_plan_begins_with_the_batch_and_warns_where_memory_is_short(free, warned, tmp_path, capsys, monkeypatch):
+    ppo = load_script("ppo_train")
+    monkeypatch.setattr(ppo, "main_memory", lambda: {"free": free, "total": 64 * GIB})
+    flags = ["--dry_run", f"--output_dir={tmp_path / 'run'}", f"--model={TINY_LM}", "--device=cpu", "--seed=3"]
+    assert ppo.main([*flags, "--algorithm=grpo", "--clip_eps_high=0.28"]) == 0
+    out, err = capsys.readouterr()
+    shown = json.loads(out)
+    assert list(shown)[:3] == ["batch", "memory_estimate", "memory_of_the_machine"] and list(shown)[-1] == "settings"
+    assert shown["memory_of_the_machine"] == {"device": "cpu", "free (GiB)": round(free / GIB, 3), "total (GiB)": 64.0}
+    changed = shown["settings"]
+    assert {name: changed.pop(name) for name in ("algorithm", "seed", "clip_eps_high")} == {
+        "algorithm": "grpo",
+        "seed": 3,
+        "clip_eps_high": 0.28,
+    }
+    assert set(changed) == {"output_dir", "model", "device", "lr", "critic_lr", "precision"} & set(changed)
+    assert ("peak of the update needs about 0.2 GiB, and cpu has 0.0 GiB free" in err) is warned
+
+
+def test_the_end_of_a_run_shows_the_examples_that_changed():
+    ppo = load_script("ppo_train")
+
+    def evaluation(texts):
+        return {"metrics": {}, "examples": [{"prompt": str(i), "completion": text} for i, text in enumerate(texts)]}
+
+    state = {"step": 1, "eval_before": evaluation("aaaaaaaa"), "eval_after": evaluation("aaaaabab")}
+    summary = ppo.run_summary(ppo.Config(), state)
+    for when in ("before", "after"):
+        assert [one["prompt"] for one in summary[f"eval_{when}"]["examples"]] == ["5", "7", "0", "1"]
+    assert len(state["eval_before"]["examples"]) == 8, "the state keeps all"
