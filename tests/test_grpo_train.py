@@ -138,7 +138,7 @@ def ours(no_curves, capsys):
 
     def run(*flags):
         for name, module in [*sys.modules.items()]:
-            if name.endswith("rewards") and str(getattr(module, "__file__", "")).endswith("small0/rewards.py"):
+            if re.search(r"/small\d+/rewards.py$", str(getattr(module, "__file__", ""))):
                 del sys.modules[name]  # reward functions start anew, as in a new process
         try:
             code = grpo.main([*map(str, flags)])
