@@ -11,7 +11,7 @@ from conftest import ROOT, load_module, load_script
 HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox confines programs on Linux only")
 
-lib = load_module(ROOT / "examples" / "reward_functions_library.py", "script_reward_library")
+lib = load_module(ROOT / "examples" / "reward_functions_library.py", "reward_library_of_answers")
 
 ADD = "def add(a, b):\n    return a + b\n"
 TESTS = ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]

@@ -137,8 +137,9 @@ def ours(no_curves, capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
 
     def run(*flags):
-        for name in [name for name in sys.modules if name.startswith("reward_rewards_")]:
-            del sys.modules[name]  # reward functions start anew, as in a new process
+        for name, module in [*sys.modules.items()]:
+            if re.search(r"/small\d+/rewards.py$", str(getattr(module, "__file__", ""))):
+                del sys.modules[name]  # reward functions start anew, as in a new process
         try:
             code = grpo.main([*map(str, flags)])
         except SystemExit as stop:  # argparse
