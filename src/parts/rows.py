@@ -68,29 +68,42 @@ READERS = {
 
 def read_hub(source: str) -> list[dict]:
     """Read a data set of the hub: `owner/name[:config][@split]`."""
+    try:
+        return hub_data(source).to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and {hub_says(error)}") from None
+
+
+def hub_data(source: str):
+    """The data set of `owner/name[:config][@split]`; code that comes with it is never run."""
     import datasets
-    import huggingface_hub.constants as hub
 
     name, _, split = source.partition("@")
     name, _, subset = name.partition(":")
-    reached = hub.HF_HUB_OFFLINE or is_reached(hub.ENDPOINT)
-    if not reached:  # what is cached is still read, without minutes of trying again
-        hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-    try:
-        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-    except Exception as error:
-        away = f"{hub.ENDPOINT} cannot be reached; expected a file, or the network; try a file of its rows"
-        says = f"the hub says: {error}" if reached else away
-        raise UserError(f"got data {source!r}: no such file, and {says}") from None
+    datasets.config.HF_HUB_OFFLINE = not hub_is_reached()
+    return datasets.load_dataset(name, subset or None, split=split or "train")
 
 
-def is_reached(address: str) -> bool:
-    """Whether a web address answers within 5 seconds, with an error even."""
+def hub_says(error: Exception) -> str:
+    """What is wrong with a data set of the hub, or that the hub is out of reach."""
+    import huggingface_hub.constants as hub
+
+    away = f"{hub.ENDPOINT} cannot be reached ({str(error)[:120]}); expected a file, or the network; try a file"
+    return away if hub.HF_HUB_OFFLINE else f"the hub says: {error}"
+
+
+def hub_is_reached() -> bool:
+    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    import huggingface_hub.constants as hub
+
+    if hub.HF_HUB_OFFLINE:
+        return False
     try:
-        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:  # an answer too
         return True
     except OSError:
+        hub.HF_HUB_OFFLINE = True
         return False
     return True
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from parts.messages import UserError, need, suggest
+from parts.rows import hub_data, hub_says
 from programs.data_loader.bad_rows import HEAD, MAX_LINE, BadRow, shown
 from programs.data_loader.form_names import form_of
 from programs.data_loader.json_values import JsonDecoder, Record, as_plain, broken, nearby
@@ -264,16 +265,11 @@ def checked(number: int, row) -> Record:
 
 def hub_rows(source: str) -> Iterator[Record]:
     """Rows of a data set on the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
-    import datasets
-
-    name, _, split = source.partition("@")
-    name, _, subset = name.partition(":")
     try:
-        rows = datasets.load_dataset(name, subset or None, split=split or "train")
-        for number, row in enumerate(rows, start=1):
+        for number, row in enumerate(hub_data(source), start=1):
             yield checked(number, row)
     except Exception as error:  # every layer below has its own
-        raise UserError(f"got {source!r}: no such file, and the hub says: {shown(str(error))}") from None
+        raise UserError(f"got {source!r}: no such file, and {hub_says(error)}") from None
 
 
 def generated_rows(source: str) -> Iterator[Record]:
