@@ -194,6 +194,17 @@ def test_what_changes_in_the_file_is_not_taken_as_it_was_first(extra, told, tmp_
     assert told in str(caught.value) and "expected" in str(caught.value)
 
 
+@pytest.mark.parametrize("program", ["verl_train", "data_loader"])
+def test_a_hub_out_of_reach_is_said(program, tmp_path):
+    (tmp_path / "run.py").write_text(SHORT.format(settings="max_steps=5", data="'me/sums'", model="'m', "))
+    words = {"verl_train": ["--from_trl=run.py", "--print"], "data_loader": ["me/sums", "--inspect"]}[program]
+    env = script_env() | {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    command = [sys.executable, str(ROOT / "scripts" / f"{program}.py"), *words]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "Retry" not in done.stderr
+    assert "'me/sums': no such file, and http://127.0.0.1:9 cannot be reached" in done.stderr, done.stderr
+
+
 def test_processes_are_said_and_can_be_given(tmp_path, capsys):
     settings = "max_steps=5, per_device_train_batch_size=16, gradient_accumulation_steps=2"
     assert read(tmp_path, settings, flags=["--gpus_per_node=4"]).batch_size == 128

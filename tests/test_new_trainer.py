@@ -300,7 +300,7 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is no earlier run"],
         ),
-        (["grpo", "mine.py", "--vf_coef", "0.1"], ["unrecognized arguments: --vf_coef"]),
+        (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
         (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),
         (["dpo", "mine.py"], ["invalid choice: 'dpo'"]),
     ],

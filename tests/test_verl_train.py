@@ -1200,7 +1200,7 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
     shape = {"num_hidden_layers": 28, "hidden_size": 3584, "vocab_size": 152_064, "num_attention_heads": 28}
     shape |= {"num_key_value_heads": 4, "intermediate_size": 18_944, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
     (tmp_path / "config.json").write_text(json.dumps(shape))
-    flags = ["--hardware", "8x80GB", "--algorithm", "grpo", "--model", str(tmp_path)]
+    flags = ["--hardware", "8x80GB", "--algorithm", "grpo", "--kl_coef", "0.04", "--model", str(tmp_path)]
     config = verl.parse_config(verl.hardware_flags(flags) + flags)
     plan = {line["what"]: line["GiB"] for line in verl.memory_plan(config, 7.6e9)}
     gib = 2**30

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -94,24 +93,29 @@ def hub_rows(source: str) -> Iterator[dict]:
 
     name, _, split = source.partition("@")
     name, _, subset = name.partition(":")
-    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or not hub_answers()
+    offline = not hub_is_reached()
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
     except Exception as error:  # every layer below has its own
-        why = "and the hub cannot be reached" if datasets.config.HF_HUB_OFFLINE else "and the hub says"
+        why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
-def hub_answers() -> bool:
-    """Whether the hub can be reached at all; its own clients try for half a minute."""
-    try:
-        request = urllib.request.Request(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", method="HEAD")
-        with urllib.request.urlopen(request, timeout=5):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (OSError, ValueError):
+def hub_is_reached() -> bool:
+    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    import huggingface_hub.constants as hub
+
+    if hub.HF_HUB_OFFLINE:
         return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:  # an answer too
+        return True
+    except OSError:
+        hub.HF_HUB_OFFLINE = True
+        return False
+    return True
 
 
 def read_rows(source: str) -> list[dict]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from parts.bundle import EMBEDDED_MODEL
 from parts.chat import template_text
 from parts.messages import need, say
+from parts.rows import hub_is_reached
 
 
 def own_template(model: str) -> bool:
@@ -24,6 +25,8 @@ def plain_text_template(model: str) -> str:
     with contextlib.suppress(OSError, ValueError):
         from transformers import AutoTokenizer
 
+        if not Path(model).is_dir():
+            hub_is_reached()  # or its client would try again for a minute
         tokenizer = AutoTokenizer.from_pretrained(model)
         start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
     return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
