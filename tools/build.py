@@ -50,6 +50,7 @@ FLOORS = (
     "extracts",
     "text_servers",
     "reward_texts",
+    "schema_examples",
     "reward_forms",
     "own_functions",
     "reward_calls",

@@ -126,14 +126,14 @@ def character(members: list) -> str:
 
 def objects(schema: dict, root, depth: int) -> list:
     """One candidate for an object, with the first candidate of each property that fits."""
-    required, value = schema.get("required", []), {}
-    for name, one in schema.get("properties", {}).items():
-        if name in required or depth < 4:
-            value |= {name: fitting for fitting in first_fitting(one, root, depth)}
-    more = [f"key{i}" for i in range(schema.get("minProperties", 0) - len(value))]
-    for name in [*required, *more]:
-        if name not in value:
-            value |= {name: one for one in first_fitting(schema.get("additionalProperties", True), root, depth)}
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    rest = schema.get("additionalProperties", True)
+    more = [f"key{i}" for i in range(schema.get("minProperties", 0) - len({*required, *properties}))]
+    names = [
+        name for name in [*properties, *required, *more] if depth < 4 or name not in properties or name in required
+    ]
+    fitting = {name: first_fitting(properties.get(name, rest), root, depth) for name in names}
+    value = {name: values[0] for name, values in fitting.items() if values}
     return [value, {name: value[name] for name in required if name in value}]
 
 
