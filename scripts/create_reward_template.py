@@ -21,6 +21,8 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
+    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of KEY,
+                a column; --partial: else half the share of properties that hold
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
@@ -42,6 +44,7 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
+    python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
@@ -78,6 +81,7 @@ import re
 import shutil
 import signal
 import socket
+import string
 import subprocess
 import sys
 import tempfile
@@ -1289,6 +1293,158 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
+# ---------------------------------------------------------------------- schema examples (src/parts/schema_examples.py)
+
+CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
+
+
+def checker_of(schema):
+    """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
+    import jsonschema
+    from referencing import Registry
+
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    kind.check_schema(schema)
+    return kind(schema, registry=Registry())
+
+
+def example_of(schema):
+    """A value that a JSON Schema accepts, as full as its properties allow; None where none was found, or it is null."""
+    import jsonschema
+    from referencing.exceptions import Unresolvable
+
+    try:
+        checker = checker_of(schema)
+        return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
+    except (jsonschema.exceptions.SchemaError, Unresolvable, RecursionError, TypeError, ValueError, LookupError):
+        return None
+
+
+def examples(schema, root, depth: int):
+    """Candidates, at most a few dozen, for a part of a schema."""
+    if not isinstance(schema, dict):
+        return ["text"] if schema else []
+    if "$ref" in schema:
+        return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])
+            return list(itertools.islice(itertools.chain.from_iterable(choices), 24))
+    if "allOf" in schema:
+        return examples(merged([without(schema, "allOf"), *schema["allOf"]]), root, depth)
+    given = [schema["const"]] if "const" in schema else schema.get("enum") or schema.get("examples")
+    return list(given) if given else values_of(schema, root, depth)
+
+
+def without(schema: dict, word: str) -> dict:
+    """A schema without one of its keywords."""
+    return {name: value for name, value in schema.items() if name != word}
+
+
+def target_of(reference: str, root) -> dict:
+    """What `#/a/b` refers to."""
+    for word in reference.removeprefix("#").split("/")[1:]:
+        root = root[int(word) if isinstance(root, list) else word.replace("~1", "/").replace("~0", "~")]
+    return root
+
+
+def merged(schemas: list) -> dict:
+    """Schemas that hold together as one: properties and required names are joined, of others the last counts."""
+    whole = {}
+    for schema in schemas:
+        for name, value in (schema if isinstance(schema, dict) else {}).items():
+            old = whole.get(name)
+            whole[name] = old | value if isinstance(old, dict) else old + value if name == "required" and old else value
+    return whole
+
+
+def values_of(schema: dict, root, depth: int) -> list:
+    """Candidates for a schema without alternatives, by its type."""
+    kind = schema.get("type") or ("object" if "properties" in schema else "array" if "items" in schema else "string")
+    kind = next((k for k in kind if k != "null"), "null") if isinstance(kind, list) else kind
+    low, high = schema.get("minLength", 0), schema.get("maxLength", 10**4)
+    if kind == "object":
+        return objects(schema, root, depth)
+    if kind == "array":
+        return arrays(schema, root, depth)
+    if kind in ("integer", "number"):
+        step = schema.get("multipleOf", 1)
+        ends = [schema[w] for w in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum") if w in schema]
+        near = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
+        near += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
+        return [int(x) if x == int(x) else x for x in [step, 0, *near]]
+    if kind != "string":
+        return [True, False] if kind == "boolean" else [None]
+    if "pattern" not in schema:
+        return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
+    tree = re._parser.parse(schema["pattern"])
+    return [matching(tree, least) for least in (1, low)]
+
+
+def matching(tree, least: int) -> str:
+    """A text for a parsed regular expression, in which what may be repeated stands `least` times."""
+    text = ""
+    for operation, value in tree:
+        name = str(operation)
+        if name.endswith("REPEAT"):
+            text += matching(value[2], least) * min(value[1], max(value[0], least))
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            text += matching(value[-1] if name == "SUBPATTERN" else value, least)
+        elif name == "BRANCH":
+            text += matching(value[1][0], least)
+        elif name not in ("AT", "ASSERT", "ASSERT_NOT"):
+            text += character([*value] if name == "IN" else [(operation, value)])
+    return text
+
+
+def character(members: list) -> str:
+    """A character of a class of a regular expression: the first printable one, or else one that it names."""
+
+    def fits(char: str, operation, value) -> bool:
+        name, word = str(operation), str(value).removeprefix("CATEGORY_")
+        if name == "CATEGORY":
+            return bool(re.match(CLASSES[word.removeprefix("NOT_")], char)) != word.startswith("NOT_")
+        inside = value[0] <= ord(char) <= value[1] if name == "RANGE" else ord(char) == value
+        return name == "ANY" or inside != (name == "NOT_LITERAL")
+
+    negated = str(members[0][0]) == "NEGATE"
+    members = members[negated:]
+    order = string.ascii_letters + string.digits + string.punctuation + " "
+    named = {"LITERAL": lambda value: value, "RANGE": lambda value: value[0]}
+    others = [chr(named[str(operation)](value)) for operation, value in members if str(operation) in named]
+    return next((c for c in [*order, *others] if any(fits(c, *m) for m in members) != negated), "")
+
+
+def objects(schema: dict, root, depth: int) -> list:
+    """One candidate for an object, with the first candidate of each property that fits."""
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    rest = schema.get("additionalProperties", True)
+    more = [f"key{i}" for i in range(schema.get("minProperties", 0) - len({*required, *properties}))]
+    names = [
+        name for name in [*properties, *required, *more] if depth < 4 or name not in properties or name in required
+    ]
+    fitting = {name: first_fitting(properties.get(name, rest), root, depth) for name in names}
+    value = {name: values[0] for name, values in fitting.items() if values}
+    return [value, {name: value[name] for name in required if name in value}]
+
+
+def first_fitting(schema, root, depth: int) -> list:
+    """[the first candidate that a part of a schema accepts], or []."""
+    checker = checker_of(root).evolve(schema=schema)
+    return [value for value in examples(schema, root, depth + 1) if checker.is_valid(value)][:1]
+
+
+def arrays(schema: dict, root, depth: int) -> list:
+    """Candidates for an array: as few items as are allowed, at least one where that is."""
+    fixed = [value for one in schema.get("prefixItems", []) for value in first_fitting(one, root, depth)]
+    items = schema.get("items", True)
+    count = min(max(schema.get("minItems", 1), 1 if depth < 4 else 0), schema.get("maxItems", 10**4)) - len(fixed)
+    if not schema.get("uniqueItems") and count > 0:
+        return [fixed + first_fitting(items, root, depth) * count]
+    choices = examples(items, root, depth + 1)
+    return [fixed + (choices + [f"text {i}" for i in range(count)])[: max(0, count)], fixed]
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -2000,6 +2156,11 @@ TASKS = {
     "passes_tests": Recipe("Pay for a program that passes its tests.", gold="tests", range="{0, 1}", helper="sandbox"),
     "qa": Recipe("Pay for the right short answer, and only that.", core=QA, cases=QA_CASES, range="{0, 1}"),
     "format": Recipe("Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."),
+    "json_schema": Recipe(
+        "Pay for JSON that a schema accepts, alone or as one fenced block.",
+        gold="",
+        needs='"jsonschema>=4.20,<5", "referencing"',
+    ),
     "llm_judge": Recipe(
         "Pay what a model behind an OpenAI-compatible endpoint says an answer is worth.",
         core=JUDGE,
@@ -2023,6 +2184,7 @@ IMPORTS = [  # (a sign of use, the line)
     (r"\bThreadPoolExecutor\(", "from concurrent.futures import ThreadPoolExecutor"),
     (r"\bPath\b", "from pathlib import Path"),
 ]
+INSTALLED = [(r"\bjsonschema\.", "import jsonschema"), (r"\bRegistry\(", "from referencing import Registry")]
 
 
 # ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
@@ -2059,9 +2221,14 @@ def listing(name: str, about: str, rows: list) -> str:
 def with_imports(head: str, body: str) -> str:
     """The whole file: head, the imports that the body needs, body."""
     needed = [line for sign, line in IMPORTS if re.search(sign, body)]
+    installed = [line for sign, line in INSTALLED if re.search(sign, body)]
     plain = sorted(line for line in needed if line.startswith("import"))
     from_lines = [line for line in needed if line.startswith("from")]
-    return re.sub(r"\n{4,}", "\n\n\n", head + "\n".join([*plain, *from_lines]) + "\n" + body.rstrip("\n") + "\n")
+    return re.sub(
+        r"\n{4,}",
+        "\n\n\n",
+        head + "\n".join([*plain, *from_lines, *[""][: len(installed)], *installed]) + "\n" + body.rstrip("\n") + "\n",
+    )
 
 
 def head_of(about: str, notes: list[str], needs: str = "") -> str:
@@ -2358,6 +2525,189 @@ def check_column(name: str, where: str) -> None:
     need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
 
 
+# ---------------------------------------------------- json reward (src/programs/create_reward_template/json_reward.py)
+
+SETTINGS = """EXTRA_TEXT = False  # True: of a text with more than the JSON, its last fenced block counts
+MAX_CHARACTERS = 20_000  # longer texts score 0
+@EXACT_LINE@SCHEMA = @SCHEMA@
+KIND = jsonschema.validators.validator_for(SCHEMA, jsonschema.Draft202012Validator)
+VALIDATOR = KIND(SCHEMA, registry=Registry())  # fetches nothing; "format" is a remark, as the specification has it
+"""
+
+CORE = (
+    VISIBLE
+    + '''
+
+FENCED = re.compile(r"```(?:json)?[ \\t]*\\n(.*?)\\n?```", re.DOTALL | re.IGNORECASE)
+
+
+def json_value(text: str):
+    """The value of the visible text, or of the one fenced block that it is; ValueError for anything else."""
+    text = visible(text).strip()
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError("too long")
+    found = FENCED.fullmatch(text)
+    if EXTRA_TEXT and not found:
+        found = ([*FENCED.finditer(text)] or [None])[-1]
+    return json.loads(found[1] if found else text, parse_constant=int)  # int refuses NaN and Infinity
+@UNEQUAL@
+
+def score(text: str, row: dict) -> float@NONE@:
+    """@ABOUT@"""
+    @GOLDS@try:
+        value = json_value(text)
+        @RETURN@
+    except (ValueError, RecursionError):
+        return 0.0
+'''
+)
+
+UNEQUAL = '''
+
+def unequal(value, golds: dict) -> set[str]:
+    """The properties without the row's value, for which text may stand, as in CSV: "34" for 34."""
+    value, found = value if isinstance(value, dict) else {}, set()
+    for key, gold in golds.items():
+        own = value.get(key)
+        as_text = isinstance(gold, str) and not isinstance(own, str)
+        alike = own == gold and isinstance(own, bool) == isinstance(gold, bool)  # True == 1
+        if not (json.dumps(own) == gold.strip() if as_text else alike):
+            found.add(key)
+    return found
+
+'''
+
+GOLDS = """golds = {key: row.get(key) for key in EXACT}
+    if None in golds.values():
+        return None
+    """
+
+HELD = "VALIDATOR.is_valid(value)"
+EXACTLY = " and not unequal(value, golds)"
+PARTLY = """if @HELD@:
+            return 1.0
+        given = value if isinstance(value, dict) else {}
+        wrong = {next(iter(error.absolute_path), None) for error in VALIDATOR.iter_errors(value)}@WRONG@
+        keys = SCHEMA["properties"]
+        return 0.5 * sum(key in given and key not in wrong for key in keys) / len(keys)"""
+WRONG = """
+        wrong |= unequal(value, golds)"""
+
+
+def read_schema(file: str):
+    """The JSON Schema of a file; UserError for what is none, or needs another file."""
+    got = f"got --schema {file}"
+    try:
+        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+        checker_of(schema)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{got}: {error}; expected a file with a JSON Schema") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{got}: {error}; expected JSON; try python -m json.tool {file}") from None
+    except ImportError as error:
+        raise UserError(f"{got}: {error}; expected what validates it; try pip install jsonschema referencing") from None
+    except Exception as error:  # jsonschema's own, of many classes
+        where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
+        what = str(getattr(error, "message", error)).partition("\n")[0]
+        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
+    for reference in references(schema):
+        near = reference.startswith("#") or not isinstance(schema, dict) or reference == schema.get("$id")
+        need(near, f"{got} with $ref {reference!r}, another file; expected one file; try putting it into $defs")
+    return schema
+
+
+def references(part) -> list[str]:
+    """Every $ref of a schema."""
+    if isinstance(part, list):
+        return [found for one in part for found in references(one)]
+    if not isinstance(part, dict):
+        return []
+    inner = [found for one in part.values() for found in references(one)]
+    return [*inner, part["$ref"]] if isinstance(part.get("$ref"), str) else inner
+
+
+def json_parts(args) -> tuple[str, str, list[tuple]]:
+    """(settings, core, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
+    schema = read_schema(args.schema)
+    example, exact = good_value(args, schema), args.exact or []
+    keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
+    flags = " and ".join(["--exact"] * bool(exact) + ["--partial"] * bool(args.partial))
+    need(keys or not flags, f"got {flags} with a schema without properties at its top; expected some")
+    for key in exact:
+        known = f"expected among {', '.join(keys)}{suggest(key, keys)}"
+        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example has not; {known}")
+        check_column(key, "--exact")
+    if checker_of(schema).is_valid({}):
+        say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
+    held = HELD + EXACTLY * bool(exact)
+    body = put_in(PARTLY, wrong=WRONG * bool(exact), held=held) if args.partial else f"return float({held})"
+    about = "1 for JSON that the schema accepts" + ", with the values of EXACT" * bool(exact)
+    about += "; else half the share of properties that hold." if args.partial else ", else 0."
+    words = {"unequal": UNEQUAL if exact else "", "none": " | None" * bool(exact), "about": about}
+    core = put_in(CORE, **words, golds=GOLDS * bool(exact), **{"return": body})
+    line = f"EXACT = {json.dumps(exact)}  # properties whose value is the row's\n" * bool(exact)
+    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
+    shown = "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown)
+    args.gold_template = template_of(example, exact)
+    return put_in(SETTINGS, exact_line=line, schema=shown), core, json_cases(args, schema, example, len(keys))
+
+
+def good_value(args, schema):
+    """A value that the schema accepts: of an --example with score 1, or made up."""
+    for example in args.example:
+        if example.get("score") == 1:
+            try:
+                return json.loads(example["completion"])
+            except (ValueError, RecursionError) as error:
+                got = f"got --example with the completion {example['completion']!r} and score 1"
+                raise UserError(f"{got}: {error}; expected JSON") from None
+    value = example_of(schema)
+    form = '\'{"completion": "JSON", "score": 1}\''
+    need(
+        value is not None or checker_of(schema).is_valid(None),
+        f"got --schema {args.schema}, for which no example was found; expected one for the self-test; "
+        f"try --example {form}",
+    )
+    return value
+
+
+def template_of(example, exact: list[str]) -> str:
+    """A completion that has full marks, with places for the columns of the row."""
+    whole = example | {key: f"{{{key}}}" for key in exact} if exact else example
+    text = json.dumps(whole, ensure_ascii=False)
+    for key in exact:
+        text = text if isinstance(example[key], str) else text.replace(f'"{{{key}}}"', f"{{{key}}}")
+    return text
+
+
+def json_cases(args, schema, example, size: int) -> list[tuple]:
+    """Cases of the self-test, whose scores follow from the definition."""
+    text, row = json.dumps(example), {key: example[key] for key in args.exact or []}
+    fenced = f"```json\n{text}\n```"
+    cases = [(text, row, 1.0), (fenced, row, 1.0), (f"<think>A plan.</think>\n{text}", row, 1.0)]
+    cases += [(t, row, 0.0) for t in (f"Here it is:\n{fenced}", f"{text} {text}", f"<think>{text}", "", "NaN")]
+    checker, required = checker_of(schema), schema.get("required", []) if isinstance(schema, dict) else []
+    others = next((value for value in (None, 0, "text", [], {}) if not checker.is_valid(value)), example)
+    cases += [(json.dumps(others), row, 0.0)] if others != example else []
+    for key in required if isinstance(example, dict) and {*example} >= {*schema.get("properties", {})} else []:
+        part = {name: value for name, value in example.items() if name != key}
+        cases.append(
+            (
+                json.dumps(part),
+                row,
+                0.5 * (size - (key in schema.get("properties", {}))) / size if args.partial else 0.0,
+            )
+        )
+    if row:
+        first = args.exact[0]
+        other = {first: "another" if isinstance(example[first], str) else [example[first]]}
+        cases += [
+            (text, row | {first: None}, None),
+            (text, row | other, 0.5 * (size - 1) / size if args.partial else 0.0),
+        ]
+    return cases
+
+
 # ------------------------------------------------------ new reward (src/programs/create_reward_template/new_reward.py)
 
 
@@ -2387,6 +2737,10 @@ def new_reward(args) -> str:
     if args.task == "format":
         gold_columns, core = [], FORMAT
         settings, cases = f"TAGS = [{', '.join(map(quoted, args.tags))}]\n", format_cases(args.tags)
+    elif args.task == "json_schema":
+        gold_columns = args.exact or []
+        gold = gold_columns[0] if gold_columns else "answer"
+        settings, core, cases = json_parts(args)
     elif args.task == "custom":
         rubric = [read_rule(text, args.example) for text in args.rule]
         gold_columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))
@@ -3167,12 +3521,30 @@ def compared(args, text: str) -> dict:
 # ------------------------------------------------------------------------------------------------ tried
 
 
+def tested(path: Path) -> str:
+    """What the self-test of a written file says; UserError where a score is wrong."""
+    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
+    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
+    return done.stdout.strip()
+
+
+def checks_of(args) -> list[str]:
+    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
+    if args.task == "llm_judge":
+        return ["--profile", "judge"]
+    if args.task == "format":
+        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
+    if args.task == "json_schema":
+        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
+    return []
+
+
 def preflighted(args) -> dict:
     """What reward_preflight.py says of the written reward on the rows of --data, in short."""
     script = HELPERS / "reward_preflight.py"
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
-    command += ["--prompt_column", args.prompt_column or "prompt"]
+    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
     command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
     done = subprocess.run(command, capture_output=True, text=True)
     wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
@@ -3189,6 +3561,7 @@ def preflighted(args) -> dict:
 RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
 ONLY_FOR = {  # flag -> the tasks that it is for
     "tags": ("format",),
+    **dict.fromkeys(("schema", "exact", "partial"), ("json_schema",)),
     "rule": ("custom",),
     "combine": ("custom",),
     **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
@@ -3260,6 +3633,12 @@ def template_parser() -> argparse.ArgumentParser:
         "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)",
         metavar="NAME",
     )
+    flag("schema", "json_schema: the JSON Schema", metavar="FILE")
+    flag(
+        "exact", "json_schema: properties whose value is the row's, in columns of these names", nargs="+", metavar="KEY"
+    )
+    half = "json_schema: half the share of properties that hold, for JSON that the schema refuses"
+    flag("partial", half, action="store_true", default=None)
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("combine", "custom: gated pays 0 unless the first rule holds", choices=["gated", "mean"])
@@ -3317,6 +3696,7 @@ def check_flags(args) -> None:
     args.name = named
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
+    need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")
     for tag in args.tags if args.task == "format" else []:
         need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
@@ -3374,6 +3754,8 @@ def write_reward(args, text: str) -> dict:
     try:
         if args.data and not args.inline:
             report["tried"] = preflighted(args)
+        if args.task == "json_schema":
+            report |= {"paid_in_full": args.gold_template, "self_test": tested(path)}
         if args.task == "passes_tests":
             report["tried"] = tried_on_programs(args)
     except UserError:

@@ -90,6 +90,7 @@ import shutil
 import signal
 import socket
 import statistics
+import string
 import subprocess
 import sys
 import tempfile
@@ -2003,6 +2004,158 @@ def importable_name(file: Path) -> str:
 
 
 REWARD_STATE = OwnState()
+
+
+# ---------------------------------------------------------------------- schema examples (src/parts/schema_examples.py)
+
+CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
+
+
+def checker_of(schema):
+    """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
+    import jsonschema
+    from referencing import Registry
+
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    kind.check_schema(schema)
+    return kind(schema, registry=Registry())
+
+
+def example_of(schema):
+    """A value that a JSON Schema accepts, as full as its properties allow; None where none was found, or it is null."""
+    import jsonschema
+    from referencing.exceptions import Unresolvable
+
+    try:
+        checker = checker_of(schema)
+        return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
+    except (jsonschema.exceptions.SchemaError, Unresolvable, RecursionError, TypeError, ValueError, LookupError):
+        return None
+
+
+def examples(schema, root, depth: int):
+    """Candidates, at most a few dozen, for a part of a schema."""
+    if not isinstance(schema, dict):
+        return ["text"] if schema else []
+    if "$ref" in schema:
+        return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])
+            return list(itertools.islice(itertools.chain.from_iterable(choices), 24))
+    if "allOf" in schema:
+        return examples(merged([without(schema, "allOf"), *schema["allOf"]]), root, depth)
+    given = [schema["const"]] if "const" in schema else schema.get("enum") or schema.get("examples")
+    return list(given) if given else values_of(schema, root, depth)
+
+
+def without(schema: dict, word: str) -> dict:
+    """A schema without one of its keywords."""
+    return {name: value for name, value in schema.items() if name != word}
+
+
+def target_of(reference: str, root) -> dict:
+    """What `#/a/b` refers to."""
+    for word in reference.removeprefix("#").split("/")[1:]:
+        root = root[int(word) if isinstance(root, list) else word.replace("~1", "/").replace("~0", "~")]
+    return root
+
+
+def merged(schemas: list) -> dict:
+    """Schemas that hold together as one: properties and required names are joined, of others the last counts."""
+    whole = {}
+    for schema in schemas:
+        for name, value in (schema if isinstance(schema, dict) else {}).items():
+            old = whole.get(name)
+            whole[name] = old | value if isinstance(old, dict) else old + value if name == "required" and old else value
+    return whole
+
+
+def values_of(schema: dict, root, depth: int) -> list:
+    """Candidates for a schema without alternatives, by its type."""
+    kind = schema.get("type") or ("object" if "properties" in schema else "array" if "items" in schema else "string")
+    kind = next((k for k in kind if k != "null"), "null") if isinstance(kind, list) else kind
+    low, high = schema.get("minLength", 0), schema.get("maxLength", 10**4)
+    if kind == "object":
+        return objects(schema, root, depth)
+    if kind == "array":
+        return arrays(schema, root, depth)
+    if kind in ("integer", "number"):
+        step = schema.get("multipleOf", 1)
+        ends = [schema[w] for w in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum") if w in schema]
+        near = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
+        near += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
+        return [int(x) if x == int(x) else x for x in [step, 0, *near]]
+    if kind != "string":
+        return [True, False] if kind == "boolean" else [None]
+    if "pattern" not in schema:
+        return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
+    tree = re._parser.parse(schema["pattern"])
+    return [matching(tree, least) for least in (1, low)]
+
+
+def matching(tree, least: int) -> str:
+    """A text for a parsed regular expression, in which what may be repeated stands `least` times."""
+    text = ""
+    for operation, value in tree:
+        name = str(operation)
+        if name.endswith("REPEAT"):
+            text += matching(value[2], least) * min(value[1], max(value[0], least))
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            text += matching(value[-1] if name == "SUBPATTERN" else value, least)
+        elif name == "BRANCH":
+            text += matching(value[1][0], least)
+        elif name not in ("AT", "ASSERT", "ASSERT_NOT"):
+            text += character([*value] if name == "IN" else [(operation, value)])
+    return text
+
+
+def character(members: list) -> str:
+    """A character of a class of a regular expression: the first printable one, or else one that it names."""
+
+    def fits(char: str, operation, value) -> bool:
+        name, word = str(operation), str(value).removeprefix("CATEGORY_")
+        if name == "CATEGORY":
+            return bool(re.match(CLASSES[word.removeprefix("NOT_")], char)) != word.startswith("NOT_")
+        inside = value[0] <= ord(char) <= value[1] if name == "RANGE" else ord(char) == value
+        return name == "ANY" or inside != (name == "NOT_LITERAL")
+
+    negated = str(members[0][0]) == "NEGATE"
+    members = members[negated:]
+    order = string.ascii_letters + string.digits + string.punctuation + " "
+    named = {"LITERAL": lambda value: value, "RANGE": lambda value: value[0]}
+    others = [chr(named[str(operation)](value)) for operation, value in members if str(operation) in named]
+    return next((c for c in [*order, *others] if any(fits(c, *m) for m in members) != negated), "")
+
+
+def objects(schema: dict, root, depth: int) -> list:
+    """One candidate for an object, with the first candidate of each property that fits."""
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    rest = schema.get("additionalProperties", True)
+    more = [f"key{i}" for i in range(schema.get("minProperties", 0) - len({*required, *properties}))]
+    names = [
+        name for name in [*properties, *required, *more] if depth < 4 or name not in properties or name in required
+    ]
+    fitting = {name: first_fitting(properties.get(name, rest), root, depth) for name in names}
+    value = {name: values[0] for name, values in fitting.items() if values}
+    return [value, {name: value[name] for name in required if name in value}]
+
+
+def first_fitting(schema, root, depth: int) -> list:
+    """[the first candidate that a part of a schema accepts], or []."""
+    checker = checker_of(root).evolve(schema=schema)
+    return [value for value in examples(schema, root, depth + 1) if checker.is_valid(value)][:1]
+
+
+def arrays(schema: dict, root, depth: int) -> list:
+    """Candidates for an array: as few items as are allowed, at least one where that is."""
+    fixed = [value for one in schema.get("prefixItems", []) for value in first_fitting(one, root, depth)]
+    items = schema.get("items", True)
+    count = min(max(schema.get("minItems", 1), 1 if depth < 4 else 0), schema.get("maxItems", 10**4)) - len(fixed)
+    if not schema.get("uniqueItems") and count > 0:
+        return [fixed + first_fitting(items, root, depth) * count]
+    choices = examples(items, root, depth + 1)
+    return [fixed + (choices + [f"text {i}" for i in range(count)])[: max(0, count)], fixed]
 
 
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
@@ -5241,6 +5394,9 @@ def gold_variants(row: dict, args) -> dict[str, str]:
         text = text_of(columns.get(name))
         if text and marked_answer(text):
             variants[f"column {name}"] = text
+    if columns.get("schema") and not args.gold_column:
+        example = example_of(json.loads(columns["schema"]) if isinstance(columns["schema"], str) else columns["schema"])
+        variants |= {"an example of the column schema": json.dumps(example)} if example is not None else {}
     if row["answer"] and not args.gold_column:
         variants |= {template: fill(template, values) for template in TEMPLATES}
     return variants
@@ -5337,6 +5493,14 @@ def answer_listing(row: dict) -> list[str]:
     return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, prompt_text(row["prompt"]))]
 
 
+PROFILES = {  # share of gold's score that a probe may get, where the kind of reward changes it
+    "answer": {},
+    "format": {
+        **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
+        **{"code_tricks": 1.0, "truncated": 0.5},
+    },
+    "judge": {"truncated": 0.75, "wrong_answer": 0.75, "answer_listing": 0.5, "keyword_stuffing": 0.5},
+}
 CONNECTORS = "first, second, then, next, because, since, therefore, thus, hence, however, so, finally, in conclusion"
 TAGS = "<think></think> <reasoning></reasoning> <answer></answer> \\boxed{} #### ```python\n``` {} [1] (Smith, 2020)"
 
@@ -5475,6 +5639,7 @@ def describe(name: str, function, weight: float) -> dict:
         "range": declared_range(function),
         "needs_group": bool(getattr(function, "needs_group", False)),
         "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
+        "names": [p.name for p in parameters],
         "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
     }
 
@@ -6122,9 +6287,10 @@ ADVICE = {
     "latency": "bound the work per completion, or make it async",
     "long_gold": "a larger --max_new_tokens, shorter references, or --max_characters if tokens are longer here",
     "chat": "--chat here and in the run, or chat messages; nothing for a base model",
+    "profile": "--profile format to say so; --profile answer if the reward is to pay for right answers",
     "groups": "easier or harder prompts, a larger --group_size, a finer reward; more samples for a surer forecast",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat", "profile"}  # findings that never fail
 
 
 class Findings:
@@ -6177,11 +6343,13 @@ class Preflight:
         if graded:
             score = self.grader.total(graded)
             extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
-        self.findings.add(check, message, failed and check not in WARNINGS, advice, extra)
+        varies = self.args.profile == "judge" and check in ("not_deterministic", "batch")
+        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
     def run(self, samples: list[tuple[dict, str]]) -> dict:
         """All checks; returns the report with the verdict."""
         golds = self.gold()
+        self.settle_profile(golds)
         self.probes(golds)
         self.contract(golds)
         self.prompts()
@@ -6230,7 +6398,7 @@ class Preflight:
             rows,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
-            "try --answer_column, --gold_column or --gold_template",
+            "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
         trial = {}
         for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
@@ -6251,7 +6419,7 @@ class Preflight:
     def judge_gold(self, results: list[Graded], variants: dict, order: list[str]) -> None:
         """Findings about recall and None."""
         gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
-        failed = gold["full_marks"] < self.args.min_recall
+        failed = gold["full_marks"] < self.args.min_recall and self.args.profile != "judge"
         if failed:
             what = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
             advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
@@ -6281,6 +6449,19 @@ class Preflight:
 
     # ---- probes
 
+    def settle_profile(self, golds: list[Graded]) -> None:
+        """Take --profile, or else format for functions that name no gold column and score any row alike."""
+        self.profile = self.args.profile or "answer"
+        known = {*answer_columns(self.args), *SOLUTIONS, *CODE_COLUMNS, self.args.gold_column}
+        if not self.args.profile and not known & {n for f in self.process.functions for n in f["names"]}:
+            pairs = [pair for pair in zip(golds, [*golds[1:], *golds[:1]], strict=True) if differ(*pair)][:TRIAL_ROWS]
+            moved = self.grader.grade([(in_row_of(other, graded), graded.text) for graded, other in pairs])
+            scores = [(self.grader.total(a), self.grader.total(b)) for (a, _), b in zip(pairs, moved, strict=True)]
+            if pairs and all(a is not None and a == b for a, b in scores):
+                self.profile = "format"
+                self.find("profile", "no score depends on the row, so a wrong answer may be paid: checked as a format")
+        self.report["profile"] = self.profile
+
     def probes(self, golds: list[Graded]) -> None:
         """Score the completions that must not pay, made from rows whose gold scored best."""
         limit = self.args.max_characters
@@ -6306,7 +6487,8 @@ class Preflight:
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
         """One line of the table of probes, with its findings."""
-        allowed, what = self.args.allow.get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        usual, what = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        allowed = self.args.allow.get(name, usual)
         line = {"name": name, "what": what, "allowed": allowed, "completions": len(results), "paying_rows": 0}
         scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
         if not scored or gold - floor < 1e-9:
@@ -6402,6 +6584,25 @@ class Preflight:
             if seconds and line["p99_ms"] > 1e3 * SLOW_S:
                 self.find("latency", f"{name} takes {line['p99_ms'] / 1e3:.1f} s a completion (p99)")
         self.report["functions"] = lines
+
+
+def differ(graded: Graded, other: Graded) -> bool:
+    """Whether the completions of two rows have different answers, or else the rows different prompts or columns."""
+    a, b = graded.row, other.row
+    if a["answer"]:
+        return a["answer"] != b["answer"]
+    return (a["prompt"], without_schema(a)) != (b["prompt"], without_schema(b))
+
+
+def without_schema(row: dict) -> dict:
+    """The columns of a row but for a JSON Schema, which is a rule of form and no answer."""
+    return {name: value for name, value in row["columns"].items() if name != "schema"}
+
+
+def in_row_of(other: Graded, graded: Graded) -> dict:
+    """The other's row, with the schema of this one."""
+    schema = {name: value for name, value in graded.row["columns"].items() if name == "schema"}
+    return other.row | {"columns": without_schema(other.row) | schema}
 
 
 def wrong_text(row: dict) -> str:
@@ -6799,6 +7000,7 @@ def print_report(report: dict) -> None:
     tell(f"reward   {', '.join(report['reward'])}")
     tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
     share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
+    tell(f"profile  {report['profile']}")
     tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
     tell(columns_of(report["probes"], PROBE_HEADS))
     tell(columns_of(report["functions"], FUNCTION_HEADS))
@@ -7088,6 +7290,23 @@ def environment_flags(flag) -> None:
     )
 
 
+def marks_flags(flag) -> None:
+    """The flags that say what has to be paid, and what must not be."""
+    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
+    flag("full_share", "share of that score from which marks count as full", type=float, default=0.95, metavar="SHARE")
+    flag("min_recall", "share of gold that must have full marks", type=float, default=0.95, metavar="SHARE")
+    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades, that may vary)"
+    flag("profile", f"{kind} (default: format where no score depends on the row)", choices=[*PROFILES])
+    flag("allow", "share of gold's score that a probe may get, NAME=SHARE, repeatable", type=share_of, action="append")
+    flag(
+        "max_zero_std",
+        "forecast of groups without spread above which it fails",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
+    )
+
+
 def model_flags(flag) -> None:
     """The flags that go with --model."""
     flag("samples_per_prompt", "completions that --model samples of each prompt", type=int, default=16, metavar="N")
@@ -7136,17 +7355,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, metavar="TEXT")
-    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
-    flag("full_share", "share of that score from which marks count as full", type=float, default=0.95, metavar="SHARE")
-    flag("min_recall", "share of gold that must have full marks", type=float, default=0.95, metavar="SHARE")
-    flag("allow", "share of gold's score that a probe may get, NAME=SHARE, repeatable", type=share_of, action="append")
-    flag(
-        "max_zero_std",
-        "forecast of groups without spread above which it fails",
-        type=float,
-        default=0.9,
-        metavar="SHARE",
-    )
+    marks_flags(flag)
     flag("limit", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
     flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
@@ -7175,7 +7384,7 @@ OF_ENVIRONMENTS = (
 OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
 NOT_OF_MODELS = (
     *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
-    *("full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
+    *("profile", "full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
 )
 
 
@@ -7185,7 +7394,7 @@ def check_idle_flags(args) -> None:
     template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
     of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
     idle_beside = {
-        "--environment": ("samples", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
         "--model": NOT_OF_MODELS if args.model else OF_MODELS,
     }
     for mode, names in idle_beside.items():

@@ -60,6 +60,7 @@ FLOORS = (
     "text_servers",
     "reward_texts",
     "user_code",
+    "schema_examples",
     "reward_forms",
     "own_functions",
     "reward_calls",

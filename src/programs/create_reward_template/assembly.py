@@ -4,7 +4,7 @@ import pprint
 import re
 from pathlib import Path
 
-from programs.create_reward_template.recipes import IMPORTS
+from programs.create_reward_template.recipes import IMPORTS, INSTALLED
 
 
 def put_in(text: str, **words) -> str:
@@ -38,9 +38,14 @@ def listing(name: str, about: str, rows: list) -> str:
 def with_imports(head: str, body: str) -> str:
     """The whole file: head, the imports that the body needs, body."""
     needed = [line for sign, line in IMPORTS if re.search(sign, body)]
+    installed = [line for sign, line in INSTALLED if re.search(sign, body)]
     plain = sorted(line for line in needed if line.startswith("import"))
     from_lines = [line for line in needed if line.startswith("from")]
-    return re.sub(r"\n{4,}", "\n\n\n", head + "\n".join([*plain, *from_lines]) + "\n" + body.rstrip("\n") + "\n")
+    return re.sub(
+        r"\n{4,}",
+        "\n\n\n",
+        head + "\n".join([*plain, *from_lines, *[""][: len(installed)], *installed]) + "\n" + body.rstrip("\n") + "\n",
+    )
 
 
 def head_of(about: str, notes: list[str], needs: str = "") -> str:

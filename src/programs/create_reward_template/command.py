@@ -16,11 +16,12 @@ from programs.create_reward_template.new_reward import new_reward
 from programs.create_reward_template.ports import ported
 from programs.create_reward_template.recipes import DEFAULT_RULES, HELPERS, TASKS
 from programs.create_reward_template.rubric import check_column
-from programs.create_reward_template.short import compared, final_number_reward, inlined, preflighted
+from programs.create_reward_template.short import compared, final_number_reward, inlined, preflighted, tested
 
 RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
 ONLY_FOR = {  # flag -> the tasks that it is for
     "tags": ("format",),
+    **dict.fromkeys(("schema", "exact", "partial"), ("json_schema",)),
     "rule": ("custom",),
     "combine": ("custom",),
     **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
@@ -93,6 +94,12 @@ def template_parser() -> argparse.ArgumentParser:
         "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)",
         metavar="NAME",
     )
+    flag("schema", "json_schema: the JSON Schema", metavar="FILE")
+    flag(
+        "exact", "json_schema: properties whose value is the row's, in columns of these names", nargs="+", metavar="KEY"
+    )
+    half = "json_schema: half the share of properties that hold, for JSON that the schema refuses"
+    flag("partial", half, action="store_true", default=None)
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("combine", "custom: gated pays 0 unless the first rule holds", choices=["gated", "mean"])
@@ -150,6 +157,7 @@ def check_flags(args) -> None:
     args.name = named
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
+    need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")
     for tag in args.tags if args.task == "format" else []:
         need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
@@ -207,6 +215,8 @@ def write_reward(args, text: str) -> dict:
     try:
         if args.data and not args.inline:
             report["tried"] = preflighted(args)
+        if args.task == "json_schema":
+            report |= {"paid_in_full": args.gold_template, "self_test": tested(path)}
         if args.task == "passes_tests":
             report["tried"] = tried_on_programs(args)
     except UserError:

@@ -13,6 +13,7 @@ from programs.create_reward_template.check_texts import (
     VERL_CALL,
     VERL_ROW,
 )
+from programs.create_reward_template.json_reward import json_parts
 from programs.create_reward_template.new_reward_texts import FORMAT, LOAD_HELPER, STAND_IN
 from programs.create_reward_template.port_texts import LOOP
 from programs.create_reward_template.recipes import TASKS
@@ -45,6 +46,10 @@ def new_reward(args) -> str:
     if args.task == "format":
         gold_columns, core = [], FORMAT
         settings, cases = f"TAGS = [{', '.join(map(quoted, args.tags))}]\n", format_cases(args.tags)
+    elif args.task == "json_schema":
+        gold_columns = args.exact or []
+        gold = gold_columns[0] if gold_columns else "answer"
+        settings, core, cases = json_parts(args)
     elif args.task == "custom":
         rubric = [read_rule(text, args.example) for text in args.rule]
         gold_columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))

@@ -60,6 +60,11 @@ TASKS = {
     "passes_tests": Recipe("Pay for a program that passes its tests.", gold="tests", range="{0, 1}", helper="sandbox"),
     "qa": Recipe("Pay for the right short answer, and only that.", core=QA, cases=QA_CASES, range="{0, 1}"),
     "format": Recipe("Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."),
+    "json_schema": Recipe(
+        "Pay for JSON that a schema accepts, alone or as one fenced block.",
+        gold="",
+        needs='"jsonschema>=4.20,<5", "referencing"',
+    ),
     "llm_judge": Recipe(
         "Pay what a model behind an OpenAI-compatible endpoint says an answer is worth.",
         core=JUDGE,
@@ -83,3 +88,4 @@ IMPORTS = [  # (a sign of use, the line)
     (r"\bThreadPoolExecutor\(", "from concurrent.futures import ThreadPoolExecutor"),
     (r"\bPath\b", "from pathlib import Path"),
 ]
+INSTALLED = [(r"\bjsonschema\.", "import jsonschema"), (r"\bRegistry\(", "from referencing import Registry")]

@@ -158,12 +158,30 @@ def compared(args, text: str) -> dict:
 # ------------------------------------------------------------------------------------------------ tried
 
 
+def tested(path: Path) -> str:
+    """What the self-test of a written file says; UserError where a score is wrong."""
+    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
+    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
+    return done.stdout.strip()
+
+
+def checks_of(args) -> list[str]:
+    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
+    if args.task == "llm_judge":
+        return ["--profile", "judge"]
+    if args.task == "format":
+        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
+    if args.task == "json_schema":
+        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
+    return []
+
+
 def preflighted(args) -> dict:
     """What reward_preflight.py says of the written reward on the rows of --data, in short."""
     script = HELPERS / "reward_preflight.py"
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
-    command += ["--prompt_column", args.prompt_column or "prompt"]
+    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
     command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
     done = subprocess.run(command, capture_output=True, text=True)
     wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")

@@ -10,7 +10,7 @@ from programs.reward_preflight.environment_process import serve
 from programs.reward_preflight.model_preflight import model_preflight
 from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file
 from programs.reward_preflight.policies import POLICIES
-from programs.reward_preflight.probes import PROBES, number_of
+from programs.reward_preflight.probes import PROBES, PROFILES, number_of
 from programs.reward_preflight.thresholds import LIBRARY, TOKEN_CHARACTERS
 
 
@@ -55,6 +55,23 @@ def environment_flags(flag) -> None:
         "form of tool calls of --tokenizer (default: what its chat template shows)",
         default="",
         metavar="NAME",
+    )
+
+
+def marks_flags(flag) -> None:
+    """The flags that say what has to be paid, and what must not be."""
+    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
+    flag("full_share", "share of that score from which marks count as full", type=float, default=0.95, metavar="SHARE")
+    flag("min_recall", "share of gold that must have full marks", type=float, default=0.95, metavar="SHARE")
+    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades, that may vary)"
+    flag("profile", f"{kind} (default: format where no score depends on the row)", choices=[*PROFILES])
+    flag("allow", "share of gold's score that a probe may get, NAME=SHARE, repeatable", type=share_of, action="append")
+    flag(
+        "max_zero_std",
+        "forecast of groups without spread above which it fails",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
     )
 
 
@@ -106,17 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, metavar="TEXT")
-    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
-    flag("full_share", "share of that score from which marks count as full", type=float, default=0.95, metavar="SHARE")
-    flag("min_recall", "share of gold that must have full marks", type=float, default=0.95, metavar="SHARE")
-    flag("allow", "share of gold's score that a probe may get, NAME=SHARE, repeatable", type=share_of, action="append")
-    flag(
-        "max_zero_std",
-        "forecast of groups without spread above which it fails",
-        type=float,
-        default=0.9,
-        metavar="SHARE",
-    )
+    marks_flags(flag)
     flag("limit", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
     flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
@@ -145,7 +152,7 @@ OF_ENVIRONMENTS = (
 OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
 NOT_OF_MODELS = (
     *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
-    *("full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
+    *("profile", "full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
 )
 
 
@@ -155,7 +162,7 @@ def check_idle_flags(args) -> None:
     template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
     of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
     idle_beside = {
-        "--environment": ("samples", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
         "--model": NOT_OF_MODELS if args.model else OF_MODELS,
     }
     for mode, names in idle_beside.items():

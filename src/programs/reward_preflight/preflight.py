@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 from parts.messages import need
-from programs.reward_preflight.probes import PROBES, in_place, prepare_probes
+from programs.reward_preflight.probes import PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import RewardProcess, bounds
-from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
+from programs.reward_preflight.rows_and_gold import CODE_COLUMNS, SOLUTIONS, answer_columns, gold_variants
 from programs.reward_preflight.scoring import Graded, Grader, excerpt
 from programs.reward_preflight.thresholds import KINDS, LONGEST, OWN_DATA, PAYING_ROWS, PROBE_ROWS, SLOW_S, TRIAL_ROWS
 
@@ -27,9 +27,10 @@ ADVICE = {
     "latency": "bound the work per completion, or make it async",
     "long_gold": "a larger --max_new_tokens, shorter references, or --max_characters if tokens are longer here",
     "chat": "--chat here and in the run, or chat messages; nothing for a base model",
+    "profile": "--profile format to say so; --profile answer if the reward is to pay for right answers",
     "groups": "easier or harder prompts, a larger --group_size, a finer reward; more samples for a surer forecast",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat", "profile"}  # findings that never fail
 
 
 class Findings:
@@ -82,11 +83,13 @@ class Preflight:
         if graded:
             score = self.grader.total(graded)
             extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
-        self.findings.add(check, message, failed and check not in WARNINGS, advice, extra)
+        varies = self.args.profile == "judge" and check in ("not_deterministic", "batch")
+        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
     def run(self, samples: list[tuple[dict, str]]) -> dict:
         """All checks; returns the report with the verdict."""
         golds = self.gold()
+        self.settle_profile(golds)
         self.probes(golds)
         self.contract(golds)
         self.prompts()
@@ -135,7 +138,7 @@ class Preflight:
             rows,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
-            "try --answer_column, --gold_column or --gold_template",
+            "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
         trial = {}
         for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
@@ -156,7 +159,7 @@ class Preflight:
     def judge_gold(self, results: list[Graded], variants: dict, order: list[str]) -> None:
         """Findings about recall and None."""
         gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
-        failed = gold["full_marks"] < self.args.min_recall
+        failed = gold["full_marks"] < self.args.min_recall and self.args.profile != "judge"
         if failed:
             what = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
             advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
@@ -186,6 +189,19 @@ class Preflight:
 
     # ---- probes
 
+    def settle_profile(self, golds: list[Graded]) -> None:
+        """Take --profile, or else format for functions that name no gold column and score any row alike."""
+        self.profile = self.args.profile or "answer"
+        known = {*answer_columns(self.args), *SOLUTIONS, *CODE_COLUMNS, self.args.gold_column}
+        if not self.args.profile and not known & {n for f in self.process.functions for n in f["names"]}:
+            pairs = [pair for pair in zip(golds, [*golds[1:], *golds[:1]], strict=True) if differ(*pair)][:TRIAL_ROWS]
+            moved = self.grader.grade([(in_row_of(other, graded), graded.text) for graded, other in pairs])
+            scores = [(self.grader.total(a), self.grader.total(b)) for (a, _), b in zip(pairs, moved, strict=True)]
+            if pairs and all(a is not None and a == b for a, b in scores):
+                self.profile = "format"
+                self.find("profile", "no score depends on the row, so a wrong answer may be paid: checked as a format")
+        self.report["profile"] = self.profile
+
     def probes(self, golds: list[Graded]) -> None:
         """Score the completions that must not pay, made from rows whose gold scored best."""
         limit = self.args.max_characters
@@ -211,7 +227,8 @@ class Preflight:
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
         """One line of the table of probes, with its findings."""
-        allowed, what = self.args.allow.get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        usual, what = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        allowed = self.args.allow.get(name, usual)
         line = {"name": name, "what": what, "allowed": allowed, "completions": len(results), "paying_rows": 0}
         scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
         if not scored or gold - floor < 1e-9:
@@ -307,6 +324,25 @@ class Preflight:
             if seconds and line["p99_ms"] > 1e3 * SLOW_S:
                 self.find("latency", f"{name} takes {line['p99_ms'] / 1e3:.1f} s a completion (p99)")
         self.report["functions"] = lines
+
+
+def differ(graded: Graded, other: Graded) -> bool:
+    """Whether the completions of two rows have different answers, or else the rows different prompts or columns."""
+    a, b = graded.row, other.row
+    if a["answer"]:
+        return a["answer"] != b["answer"]
+    return (a["prompt"], without_schema(a)) != (b["prompt"], without_schema(b))
+
+
+def without_schema(row: dict) -> dict:
+    """The columns of a row but for a JSON Schema, which is a rule of form and no answer."""
+    return {name: value for name, value in row["columns"].items() if name != "schema"}
+
+
+def in_row_of(other: Graded, graded: Graded) -> dict:
+    """The other's row, with the schema of this one."""
+    schema = {name: value for name, value in graded.row["columns"].items() if name == "schema"}
+    return other.row | {"columns": without_schema(other.row) | schema}
 
 
 def wrong_text(row: dict) -> str:

@@ -92,6 +92,14 @@ def answer_listing(row: dict) -> list[str]:
     return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, prompt_text(row["prompt"]))]
 
 
+PROFILES = {  # share of gold's score that a probe may get, where the kind of reward changes it
+    "answer": {},
+    "format": {
+        **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
+        **{"code_tricks": 1.0, "truncated": 0.5},
+    },
+    "judge": {"truncated": 0.75, "wrong_answer": 0.75, "answer_listing": 0.5, "keyword_stuffing": 0.5},
+}
 CONNECTORS = "first, second, then, next, because, since, therefore, thus, hence, however, so, finally, in conclusion"
 TAGS = "<think></think> <reasoning></reasoning> <answer></answer> \\boxed{} #### ```python\n``` {} [1] (Smith, 2020)"
 

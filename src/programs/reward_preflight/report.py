@@ -47,6 +47,7 @@ def print_report(report: dict) -> None:
     tell(f"reward   {', '.join(report['reward'])}")
     tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
     share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
+    tell(f"profile  {report['profile']}")
     tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
     tell(columns_of(report["probes"], PROBE_HEADS))
     tell(columns_of(report["functions"], FUNCTION_HEADS))

@@ -62,6 +62,7 @@ def describe(name: str, function, weight: float) -> dict:
         "range": declared_range(function),
         "needs_group": bool(getattr(function, "needs_group", False)),
         "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
+        "names": [p.name for p in parameters],
         "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
     }
 

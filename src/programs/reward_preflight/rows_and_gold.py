@@ -1,10 +1,12 @@
 """Rows, and the reference completion of each."""
 
+import json
 import re
 
 from parts.answer_marks import hash_mark
 from parts.messages import need
 from parts.rows import check_prompt
+from parts.schema_examples import example_of
 
 SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with a final answer
@@ -102,6 +104,9 @@ def gold_variants(row: dict, args) -> dict[str, str]:
         text = text_of(columns.get(name))
         if text and marked_answer(text):
             variants[f"column {name}"] = text
+    if columns.get("schema") and not args.gold_column:
+        example = example_of(json.loads(columns["schema"]) if isinstance(columns["schema"], str) else columns["schema"])
+        variants |= {"an example of the column schema": json.dumps(example)} if example is not None else {}
     if row["answer"] and not args.gold_column:
         variants |= {template: fill(template, values) for template in TEMPLATES}
     return variants
