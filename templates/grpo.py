@@ -51,9 +51,8 @@ class Config:  # all settings; each is a flag
     lr: float = 0.0  # 0: 2e-4 below 50M parameters, else 1e-6
 
 
-def encode(config, tokenizer, prompt):
+def encode(config, tokenizer, special, prompt):
     """Token ids of a prompt up to where the model writes: in a new turn, or in the assistant's that ends the prompt."""
-    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template and not any(x in prompt for x in special):
         prompt = [{"role": "user", "content": prompt}]  # with such tokens it has the template's form already
     if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
@@ -76,10 +75,11 @@ def encode(config, tokenizer, prompt):
 def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
     rows, number = [], 0
+    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
-            ids = encode(config, tokenizer, columns["prompt"])
+            ids = encode(config, tokenizer, special, columns["prompt"])
             if 0 < len(ids) <= config.max_prompt_tokens:
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:
