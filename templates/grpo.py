@@ -8,6 +8,7 @@ Shao 2024 (arXiv 2402.03300). Comments at the lines name what Dr. GRPO, RLOO, DA
 Left out, and in scripts/ppo_train.py: reference KL, resume, LoRA, several GPUs, vLLM, presets, more and async rewards.
 """
 
+import functools
 import inspect
 import json
 import math
@@ -51,11 +52,17 @@ class Config:  # all settings; each is a flag
     lr: float = 0.0  # 0: 2e-4 below 50M parameters, else 1e-6
 
 
+@functools.cache
+def special_tokens(tokenizer):
+    """The texts of a tokenizer's special tokens, of which some have thousands."""
+    return [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+
+
 def encode(config, tokenizer, prompt):
     """Token ids of a prompt up to where the model writes: in a new turn, or in the assistant's that ends the prompt."""
-    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-    if isinstance(prompt, str) and config.chat and tokenizer.chat_template and not any(x in prompt for x in special):
-        prompt = [{"role": "user", "content": prompt}]  # with such tokens it has the template's form already
+    if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
+        if not any(token in prompt for token in special_tokens(tokenizer)):  # else it has the template's form already
+            prompt = [{"role": "user", "content": prompt}]
     if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
         prompt = "\n".join(turn["content"] for turn in prompt) + "\n" * (prompt[-1]["role"] != "assistant")
     if isinstance(prompt, str):

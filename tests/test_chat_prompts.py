@@ -33,6 +33,27 @@ def by_page(page):
 ENCODERS = {"trainers": encode_prompt, "evaluation": encode_rendered, **{page: by_page(page) for page in PAGES}}
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_asks_a_tokenizer_once_for_its_special_tokens(page):
+    class Tokenizer:
+        chat_template, bos_token_id, asked = "x", None, 0
+
+        @property
+        def added_tokens_decoder(self):  # slow where there are thousands
+            self.asked += 1
+            return {0: SimpleNamespace(content="<end>", special=True)}
+
+        def apply_chat_template(self, messages, **_):
+            return messages[-1]["content"]
+
+        def encode(self, text, **_):
+            return [len(text)]
+
+    module, tokenizer = load_module(ROOT / "templates" / f"{page}.py", f"special_{page}"), Tokenizer()
+    assert [module.encode(SimpleNamespace(chat=True), tokenizer, text) for text in ("a", "ab<end>")] == [[1], [7]]
+    assert tokenizer.asked == 1
+
+
 @pytest.fixture(params=ENCODERS)
 def encode(request):
     """Token ids of a prompt by a program."""

@@ -5,16 +5,20 @@ import json
 import pickle
 import re
 import shlex
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import zipfile
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 from conftest import ROOT, load_script, run_script
 
 from parts.messages import UserError
-from parts.rows import check_prompt, read_rows
+from parts.rows import check_prompt, hub_is_reached, read_rows
 
 ROWS = [{"prompt": "2+2?", "answer": "4"}, {"prompt": "3+3?", "answer": "6"}]
 PAIRS = [("2+2?", "4"), ("3+3?", "6")]
@@ -434,6 +438,15 @@ def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, mo
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     with pytest.raises(UserError, match=r"nobody/nothing.*no such file, and the hub cannot be reached"):
         pairs_of("nobody/nothing")
+
+
+def test_a_certificate_that_python_does_not_know_is_no_missing_network(monkeypatch):
+    def opened(*_args, **_kwargs):
+        raise urllib.error.URLError(ssl.SSLCertVerificationError("self-signed certificate in certificate chain"))
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(urllib.request, "urlopen", opened)
+    assert hub_is_reached() and not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 def test_a_prompt_above_a_list_of_rows_is_refused_with_a_command_that_works(pairs_of, tmp_path):

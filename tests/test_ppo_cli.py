@@ -690,6 +690,8 @@ OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl":
         (OF_STEP_0 | {"metrics.jsonl": '{"loss": 1.5}\n'}, False),  # of another program
         (OF_STEP_0 | {"final/config.json": "{}"}, False),
         ({"config.json": '{"model_type": "llama"}', "model.safetensors": ""}, False),
+        ({"config.json": "{"}, False),
+        ({"config.json": "[]"}, False),
     ],
 )
 def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path):

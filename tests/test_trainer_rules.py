@@ -359,7 +359,11 @@ def fill_by_safetensors(*_):
     raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")  # its words
 
 
-@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_python, fill_by_safetensors])
+def fill_without_words(*_):
+    raise RuntimeError from OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_python, fill_by_safetensors, fill_without_words])
 def test_a_full_disk_is_named(fill, tmp_path, capsys):
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "state.json").write_text("{}")

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from conftest import EVAL_DATA, ROOT, TINY_LM, run_script
 from parts.messages import RewardError, UserError
 from parts.reward_forms import load_rewards
 from parts.rewards import Reward
-from parts.user_code import OWN
+from parts.user_code import REWARD_STATE, make_way
 
 ROWS = [{"prompt": "a", "columns": {"answer": ["b"], "tests": {"x": [1]}}}] * 2
 GIVEN = ROWS, ["b", "c"], [[1], [2]]
@@ -91,7 +92,7 @@ def loaded(folder: Path, source: str, name: str = "own_reward") -> Reward:
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch):
     """Rewards that begin with the process as it is."""
-    monkeypatch.setattr(OWN, "changed", {})
+    monkeypatch.setattr(REWARD_STATE, "changed", {})
 
 
 # only the main thread may set the handlers of signals
@@ -296,3 +297,13 @@ def test_the_error_of_a_reward_still_names_it(tmp_path):
     with pytest.raises(RewardError, match=r"reward f, row 0.*raised ValueError: no"):
         loaded(tmp_path, "def f(completion):\n    raise ValueError('no')\n")(*GIVEN)
     assert load_rewards(f"{tmp_path}/own_reward.py:f")[0][0].__module__.endswith("own_reward")
+
+
+@pytest.mark.parametrize("place", ["site-packages", "dist-packages"])
+def test_a_loaded_library_stays_though_a_file_beside_the_reward_has_its_name(place, tmp_path, monkeypatch):
+    library = ModuleType("plots")
+    library.__file__ = f"/usr/lib/{place}/plots.py"
+    monkeypatch.setitem(sys.modules, "plots", library)
+    (tmp_path / "plots.py").write_text("")
+    make_way(tmp_path)
+    assert sys.modules["plots"] is library

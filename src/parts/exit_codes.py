@@ -35,7 +35,7 @@ def exit_code(
         is_full = is_disk_full(error)
         if not is_full and not isinstance(error, OSError):
             raise
-        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -54,9 +54,12 @@ def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
     if not (folder / "config.json").exists():
         return {}
-    saved = json.loads((folder / "config.json").read_text())
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:  # broken
+        saved = None
     need(
-        "output_dir" in saved,
+        isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
         "--output_dir",
     )

@@ -19,6 +19,11 @@ def text_of_turns(completion) -> str:
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
+def user_text(prompt) -> str:
+    """What the model was asked: a string prompt, or the last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
 def text_of_answers(completion) -> str:
     """The text of a completion; of a conversation what the model said, without tools' results and replies."""
     if isinstance(completion, str):

@@ -9,6 +9,11 @@ import urllib.request
 from parts.messages import UserError
 
 
+def is_server(source: str) -> bool:
+    """Whether a model is behind HTTP."""
+    return source.startswith(("http://", "https://"))
+
+
 def server_json(url: str, body: dict | None, hint: str) -> dict:
     """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
 

@@ -1,6 +1,5 @@
 """Questions with choices."""
 
-import ast
 import contextlib
 import json
 import random
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 
 from parts.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.json_values import literal_value
+from programs.data_loader.json_values import json_or_literal
 from programs.data_loader.messages import PICK_KEYS
 from programs.data_loader.passages import SCALAR
 
@@ -143,8 +142,8 @@ def listed_in(text: str):
             return json.loads(text)
         printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
         printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
-        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return literal_value(ast.parse(printed, mode="eval").body)
+        with contextlib.suppress(ValueError):
+            return json_or_literal(printed)
         return marked_choices(text) or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)

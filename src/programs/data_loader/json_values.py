@@ -1,6 +1,7 @@
 """JSON values, one at a time, in bounded memory."""
 
 import ast
+import contextlib
 import datetime
 import decimal
 import json
@@ -155,6 +156,16 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     if isinstance(value, decimal.Decimal):
         return str(value)
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+
+
+def json_or_literal(text: str):
+    """The value of JSON text, or of a Python literal in which null, true and false may stand; ValueError for others."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    try:
+        return literal_value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"neither JSON nor a literal: {error}") from None
 
 
 def literal_value(node: ast.expr):

@@ -2,12 +2,11 @@
 
 import ast
 import contextlib
-import json
 import re
 
 from programs.data_loader.answers_and_tests import accepted_answers, as_answer, as_tests, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.json_values import literal_value
+from programs.data_loader.json_values import json_or_literal, literal_value
 from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.test_checks import parsed
 
@@ -26,7 +25,7 @@ OTHER_LANGUAGES = re.compile(
 def read_tests(value, name: str, row: dict):
     """Tests of any published form; those of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = python_object(value, name)
+        value = python_object(value)
         value = tests_from_json(value, name) if isinstance(value, str) else value
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
@@ -114,12 +113,11 @@ def paired(calls: list[dict], cases: list[dict]):
 
 
 def plain_value(text: str, name: str):
-    """The value of JSON text, or of a Python literal in which null, true and false may stand; nothing is run."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
-    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return literal_value(ast.parse(text.strip(), mode="eval").body)
-    raise BadRow(name, shown(text), "values in JSON or Python")
+    """The value of JSON text or of a Python literal; nothing is run."""
+    try:
+        return json_or_literal(text)
+    except ValueError:
+        raise BadRow(name, shown(text), "values in JSON or Python") from None
 
 
 def named_values(text: str, name: str) -> dict:
@@ -201,7 +199,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
         try:
             whole = tests_from_json(value, name)
         except BadRow:
-            whole = python_object(value, name)
+            whole = python_object(value)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
@@ -223,10 +221,9 @@ def ground_truth(value, name: str, row: dict) -> dict:
     return {"answer": as_answer(value, name)}
 
 
-def python_object(text: str, name: str):
+def python_object(text: str):
     """An object that Python's repr wrote, or the text itself."""
-    try:
-        value = plain_value(text, name) if text.lstrip().startswith("{'") else text
-    except BadRow:
-        return text
-    return value if isinstance(value, dict) else text
+    with contextlib.suppress(ValueError):
+        value = json_or_literal(text) if text.lstrip().startswith("{'") else text
+        return value if isinstance(value, dict) else text
+    return text

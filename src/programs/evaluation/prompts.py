@@ -3,7 +3,7 @@
 from parts.chat import chat_text
 from parts.messages import UserError
 from parts.prompts import encode_text
-from programs.evaluation.rows_and_siblings import user_text
+from parts.reward_texts import user_text
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
 

@@ -48,8 +48,3 @@ def rows_of(source: str, what: str = "--data") -> list[dict]:
 def first_of(row: dict, names) -> object:
     """The first of these columns that the row has; None without."""
     return next((row[name] for name in names if row.get(name) is not None), None)
-
-
-def user_text(prompt) -> str:
-    """The text of a prompt: the last message of a chat."""
-    return prompt if isinstance(prompt, str) else prompt[-1]["content"]

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from parts.messages import need
 from parts.paired_tests import Values
+from parts.reward_texts import user_text
 from programs.evaluation.extraction import text_windows
-from programs.evaluation.rows_and_siblings import user_text
 from programs.evaluation.tasks import Task, mean_values
 
 CHOICE_COLUMNS = ("choices", "options", "endings")

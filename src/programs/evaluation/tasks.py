@@ -11,6 +11,7 @@ from typing import ClassVar
 from parts.messages import UserError, need, suggest
 from parts.paired_tests import Values
 from parts.pass_rates import pass_at_k
+from parts.reward_texts import user_text
 from parts.rows import check_prompt
 from programs.evaluation.extraction import (
     FORMATS,
@@ -20,7 +21,7 @@ from programs.evaluation.extraction import (
     has_format,
     ngram_share,
 )
-from programs.evaluation.rows_and_siblings import first_of, sibling, user_text
+from programs.evaluation.rows_and_siblings import first_of, sibling
 from programs.evaluation.settings import Config
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")

@@ -12,8 +12,9 @@ from parts.memory import (
     saved_for_backward,
     update_pass,
 )
+from parts.text_servers import is_server
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teachers import is_server, teacher_specs
+from programs.on_policy_distillation.teachers import teacher_specs
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 

@@ -9,13 +9,13 @@ from parts.messages import need
 from parts.models import end_and_pad_ids, load_policy
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
+from parts.text_servers import is_server
 from parts.tokenizers import load_tokenizer
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import (
     DistillationModels,
     LocalTeacher,
     ServerTeacher,
-    is_server,
     teacher_specs,
 )
 

@@ -20,6 +20,7 @@ from parts.messages import UserError, need, say
 from parts.models import Models, load_network, unwrapped
 from parts.precision import autocast
 from parts.processes import dealt, gather_rows, world
+from parts.text_servers import is_server
 from parts.tokenizers import load_tokenizer
 from programs.on_policy_distillation.data import check_rows
 from programs.on_policy_distillation.settings import Config
@@ -35,11 +36,6 @@ class DistillationModels(Models):
     def networks(self) -> list:
         """The student and the local teachers."""
         return [self.policy, *(teacher.model for teacher in self.teachers if isinstance(teacher, LocalTeacher))]
-
-
-def is_server(spec: str) -> bool:
-    """Whether a teacher is behind HTTP."""
-    return spec.startswith(("http://", "https://"))
 
 
 def teacher_specs(config: Config) -> dict[str, str]:

@@ -5,8 +5,9 @@ import random
 
 from parts.messages import need
 from parts.question_parts import warn_unread
+from parts.reward_texts import user_text
 from parts.rows import read_rows
-from programs.reward_preflight.rows_and_gold import make_row, prompt_text, text_of
+from programs.reward_preflight.rows_and_gold import make_row, text_of
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
@@ -27,7 +28,7 @@ def load_data(args) -> list[dict]:
 
 def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
     """(row, completion) of every sample; a sample names its row by `prompt` or by `index`, the row's number from 0."""
-    known = {json.dumps(prompt): row for row in rows for prompt in (row["prompt"], prompt_text(row["prompt"]))}
+    known = {json.dumps(prompt): row for row in rows for prompt in (row["prompt"], user_text(row["prompt"]))}
     pairs = []
     for number, raw in enumerate(read_rows(args.samples) if args.samples else [], 1):
         where, index = f"{args.samples}, row {number}", raw.get("index")

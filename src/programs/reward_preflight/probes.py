@@ -5,7 +5,8 @@ import math
 import random
 import re
 
-from programs.reward_preflight.rows_and_gold import is_code, prompt_text
+from parts.reward_texts import user_text
+from programs.reward_preflight.rows_and_gold import is_code
 from programs.reward_preflight.thresholds import LONGEST
 
 PROBES = {}  # name -> (share of gold's score it may get, function)
@@ -56,7 +57,7 @@ def unicode_junk(row: dict) -> list[str]:
 @probe(0.1)
 def prompt_echo(row: dict) -> list[str]:
     """The prompt again; in answer marks its last line, with choices the one before them, and its formulas."""
-    text = prompt_text(row["prompt"])
+    text = user_text(row["prompt"])
     lines = [line for line in text.splitlines() if line.strip()]
     if re.fullmatch(r"\(?[A-Za-z]\)?", row["answer"] or ""):  # the last of the choices is a guess
         lines = [line for line in lines if not re.match(r"\s*\(?[A-Za-z][).:]", line)]
@@ -89,7 +90,7 @@ def answer_listing(row: dict) -> list[str]:
         texts += ["A, B, C, D, E, F, G, H, I, J", "(A) (B) (C) (D) (E)"]
     repeated = "\n".join(in_place(row, text) for text in several)
     # the prompt in the answer's place: a grader that evaluates `3 + 4`, or looks for the answer anywhere, pays
-    return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, prompt_text(row["prompt"]))]
+    return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, user_text(row["prompt"]))]
 
 
 PROFILES = {  # share of gold's score that a probe may get, where the kind of reward changes it

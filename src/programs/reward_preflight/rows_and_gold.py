@@ -5,6 +5,7 @@ import re
 
 from parts.answer_marks import hash_mark
 from parts.messages import need
+from parts.reward_texts import user_text
 from parts.rows import check_prompt
 from parts.schema_examples import example_of
 
@@ -34,11 +35,6 @@ def text_of(value) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) else None
-
-
-def prompt_text(prompt) -> str:
-    """What the model was asked: a string prompt, or the last message."""
-    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 def marked_answer(text: str) -> tuple[str, str] | None:
@@ -85,7 +81,7 @@ def fill(template: str, values: dict) -> str:
 def gold_variants(row: dict, args) -> dict[str, str]:
     """Reference completions of a row by variant, the preferred first."""
     columns, variants = row["columns"], {}
-    values = {**columns, "prompt": prompt_text(row["prompt"]), "answer": row["answer"]}
+    values = {**columns, "prompt": user_text(row["prompt"]), "answer": row["answer"]}
     values["reasoning"] = row["reasoning"] or "The result follows step by step from what is given."
     if args.gold_template:
         template = re.sub(r"\\n(?![A-Za-z])", "\n", args.gold_template)

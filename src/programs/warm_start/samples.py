@@ -9,7 +9,8 @@ from pathlib import Path
 
 from parts.messages import UserError, need, say
 from parts.prompts import batch_rows
-from programs.warm_start.settings import Config, is_server
+from parts.text_servers import is_server
+from programs.warm_start.settings import Config
 from programs.warm_start.solutions import solution_ids
 from programs.warm_start.whole_files import read_lines, write_json, write_lines
 from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop

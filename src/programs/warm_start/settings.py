@@ -8,6 +8,7 @@ from parts.messages import need
 from parts.models import ATTENTION_KINDS
 from parts.optimizer import default_learning_rate
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.text_servers import is_server
 
 OF_SAMPLES = (
     "samples",
@@ -138,11 +139,6 @@ class Config(BaseConfig):
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, config_class, description)
-
-
-def is_server(teacher: str) -> bool:
-    """Whether a teacher is behind HTTP."""
-    return teacher.startswith(("http://", "https://"))
 
 
 def check_warm_start(config: Config) -> None:
