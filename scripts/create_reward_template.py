@@ -21,7 +21,7 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
-    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of KEY,
+    json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the value of the row's KEY,
                 a column; --partial: else half the share of properties that hold
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
@@ -81,6 +81,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import string
 import subprocess
 import sys
@@ -984,9 +985,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1260,7 +1261,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 

@@ -49,6 +49,7 @@ import os
 import random
 import re
 import shlex
+import ssl
 import string
 import sys
 import tempfile
@@ -928,9 +929,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1843,6 +1844,16 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
 
 
+def json_or_literal(text: str):
+    """The value of JSON text, or of a Python literal in which null, true and false may stand; ValueError for others."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    try:
+        return literal_value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"neither JSON nor a literal: {error}") from None
+
+
 def literal_value(node: ast.expr):
     """The plain value of a Python literal in which null, true and false may stand; ValueError for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
@@ -2243,7 +2254,7 @@ OTHER_LANGUAGES = re.compile(
 def read_tests(value, name: str, row: dict):
     """Tests of any published form; those of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = python_object(value, name)
+        value = python_object(value)
         value = tests_from_json(value, name) if isinstance(value, str) else value
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
@@ -2331,12 +2342,11 @@ def paired(calls: list[dict], cases: list[dict]):
 
 
 def plain_value(text: str, name: str):
-    """The value of JSON text, or of a Python literal in which null, true and false may stand; nothing is run."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
-    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return literal_value(ast.parse(text.strip(), mode="eval").body)
-    raise BadRow(name, shown(text), "values in JSON or Python")
+    """The value of JSON text or of a Python literal; nothing is run."""
+    try:
+        return json_or_literal(text)
+    except ValueError:
+        raise BadRow(name, shown(text), "values in JSON or Python") from None
 
 
 def named_values(text: str, name: str) -> dict:
@@ -2418,7 +2428,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
         try:
             whole = tests_from_json(value, name)
         except BadRow:
-            whole = python_object(value, name)
+            whole = python_object(value)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
@@ -2440,13 +2450,12 @@ def ground_truth(value, name: str, row: dict) -> dict:
     return {"answer": as_answer(value, name)}
 
 
-def python_object(text: str, name: str):
+def python_object(text: str):
     """An object that Python's repr wrote, or the text itself."""
-    try:
-        value = plain_value(text, name) if text.lstrip().startswith("{'") else text
-    except BadRow:
-        return text
-    return value if isinstance(value, dict) else text
+    with contextlib.suppress(ValueError):
+        value = json_or_literal(text) if text.lstrip().startswith("{'") else text
+        return value if isinstance(value, dict) else text
+    return text
 
 
 # ----------------------------------------------------------------------- choices (src/programs/data_loader/choices.py)
@@ -2579,8 +2588,8 @@ def listed_in(text: str):
             return json.loads(text)
         printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
         printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
-        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return literal_value(ast.parse(printed, mode="eval").body)
+        with contextlib.suppress(ValueError):
+            return json_or_literal(printed)
         return marked_choices(text) or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)

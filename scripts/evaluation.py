@@ -72,6 +72,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -711,7 +712,7 @@ def exit_code(
         is_full = is_disk_full(error)
         if not is_full and not isinstance(error, OSError):
             raise
-        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -1462,9 +1463,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1913,6 +1914,11 @@ def text_of_turns(completion) -> str:
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
+def user_text(prompt) -> str:
+    """What the model was asked: a string prompt, or the last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
 def text_of_answers(completion) -> str:
     """The text of a completion; of a conversation what the model said, without tools' results and replies."""
     if isinstance(completion, str):
@@ -2082,7 +2088,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 
@@ -5011,11 +5017,6 @@ def rows_of(source: str, what: str = "--data") -> list[dict]:
 def first_of(row: dict, names) -> object:
     """The first of these columns that the row has; None without."""
     return next((row[name] for name in names if row.get(name) is not None), None)
-
-
-def user_text(prompt) -> str:
-    """The text of a prompt: the last message of a chat."""
-    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 # ---------------------------------------------------------------------------- tasks (src/programs/evaluation/tasks.py)

@@ -415,7 +415,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 

@@ -69,6 +69,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import sys
 import tempfile
@@ -1047,7 +1048,7 @@ def exit_code(
         is_full = is_disk_full(error)
         if not is_full and not isinstance(error, OSError):
             raise
-        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -1967,9 +1968,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -2519,6 +2520,14 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     return [rows[i] for i in sorted(picked.tolist())]
 
 
+# ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
+
+
+def is_server(source: str) -> bool:
+    """Whether a model is behind HTTP."""
+    return source.startswith(("http://", "https://"))
+
+
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
@@ -2709,7 +2718,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 
@@ -6440,9 +6449,12 @@ def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
     if not (folder / "config.json").exists():
         return {}
-    saved = json.loads((folder / "config.json").read_text())
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:  # broken
+        saved = None
     need(
-        "output_dir" in saved,
+        isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
         "--output_dir",
     )
@@ -6978,11 +6990,6 @@ class DistillationModels(Models):
     def networks(self) -> list:
         """The student and the local teachers."""
         return [self.policy, *(teacher.model for teacher in self.teachers if isinstance(teacher, LocalTeacher))]
-
-
-def is_server(spec: str) -> bool:
-    """Whether a teacher is behind HTTP."""
-    return spec.startswith(("http://", "https://"))
 
 
 def teacher_specs(config: Config) -> dict[str, str]:

@@ -89,6 +89,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import string
 import subprocess
@@ -1248,9 +1249,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1804,6 +1805,11 @@ def text_of_turns(completion) -> str:
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
+def user_text(prompt) -> str:
+    """What the model was asked: a string prompt, or the last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
 def text_of_answers(completion) -> str:
     """The text of a completion; of a conversation what the model said, without tools' results and replies."""
     if isinstance(completion, str):
@@ -1973,7 +1979,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 
@@ -5326,11 +5332,6 @@ def text_of(value) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def prompt_text(prompt) -> str:
-    """What the model was asked: a string prompt, or the last message."""
-    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
-
-
 def marked_answer(text: str) -> tuple[str, str] | None:
     """(answer, text before it) of the last `####`, `\\boxed{}` or `<answer>` of a solution."""
     hashed = hash_mark(text)
@@ -5375,7 +5376,7 @@ def fill(template: str, values: dict) -> str:
 def gold_variants(row: dict, args) -> dict[str, str]:
     """Reference completions of a row by variant, the preferred first."""
     columns, variants = row["columns"], {}
-    values = {**columns, "prompt": prompt_text(row["prompt"]), "answer": row["answer"]}
+    values = {**columns, "prompt": user_text(row["prompt"]), "answer": row["answer"]}
     values["reasoning"] = row["reasoning"] or "The result follows step by step from what is given."
     if args.gold_template:
         template = re.sub(r"\\n(?![A-Za-z])", "\n", args.gold_template)
@@ -5457,7 +5458,7 @@ def unicode_junk(row: dict) -> list[str]:
 @probe(0.1)
 def prompt_echo(row: dict) -> list[str]:
     """The prompt again; in answer marks its last line, with choices the one before them, and its formulas."""
-    text = prompt_text(row["prompt"])
+    text = user_text(row["prompt"])
     lines = [line for line in text.splitlines() if line.strip()]
     if re.fullmatch(r"\(?[A-Za-z]\)?", row["answer"] or ""):  # the last of the choices is a guess
         lines = [line for line in lines if not re.match(r"\s*\(?[A-Za-z][).:]", line)]
@@ -5490,7 +5491,7 @@ def answer_listing(row: dict) -> list[str]:
         texts += ["A, B, C, D, E, F, G, H, I, J", "(A) (B) (C) (D) (E)"]
     repeated = "\n".join(in_place(row, text) for text in several)
     # the prompt in the answer's place: a grader that evaluates `3 + 4`, or looks for the answer anywhere, pays
-    return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, prompt_text(row["prompt"]))]
+    return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, user_text(row["prompt"]))]
 
 
 PROFILES = {  # share of gold's score that a probe may get, where the kind of reward changes it
@@ -6649,7 +6650,7 @@ def load_data(args) -> list[dict]:
 
 def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
     """(row, completion) of every sample; a sample names its row by `prompt` or by `index`, the row's number from 0."""
-    known = {json.dumps(prompt): row for row in rows for prompt in (row["prompt"], prompt_text(row["prompt"]))}
+    known = {json.dumps(prompt): row for row in rows for prompt in (row["prompt"], user_text(row["prompt"]))}
     pairs = []
     for number, raw in enumerate(read_rows(args.samples) if args.samples else [], 1):
         where, index = f"{args.samples}, row {number}", raw.get("index")

@@ -74,6 +74,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -1849,9 +1850,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -2553,7 +2554,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 

@@ -78,6 +78,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import sys
 import tempfile
@@ -633,11 +634,6 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return parse_settings(argv, config_class, description)
 
 
-def is_server(teacher: str) -> bool:
-    """Whether a teacher is behind HTTP."""
-    return teacher.startswith(("http://", "https://"))
-
-
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
     check_numbers(config)
@@ -847,7 +843,7 @@ def exit_code(
         is_full = is_disk_full(error)
         if not is_full and not isinstance(error, OSError):
             raise
-        got = f"no space left on the disk ({str(error).splitlines()[0]})" if is_full else error
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -1712,9 +1708,9 @@ def hub_is_reached() -> bool:
         return False
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:  # an answer too
-        return True
-    except OSError:
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -2261,6 +2257,11 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
 # ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
 
 
+def is_server(source: str) -> bool:
+    """Whether a model is behind HTTP."""
+    return source.startswith(("http://", "https://"))
+
+
 def server_json(url: str, body: dict | None, hint: str) -> dict:
     """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
 
@@ -2497,7 +2498,7 @@ def make_way(folder: Path) -> None:
     """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
     for file in folder.glob("*.py"):
         there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or "site-packages" in str(there)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
         if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
             del sys.modules[file.stem]
 
@@ -5591,9 +5592,12 @@ def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
     if not (folder / "config.json").exists():
         return {}
-    saved = json.loads((folder / "config.json").read_text())
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:  # broken
+        saved = None
     need(
-        "output_dir" in saved,
+        isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
         "--output_dir",
     )
