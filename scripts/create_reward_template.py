@@ -21,8 +21,8 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
-    json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the value of the row's KEY,
-                a column; --partial: else half the share of properties that hold
+    json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: and KEY has
+                the row's value, a column; --partial: else half the share of properties that hold
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
@@ -61,6 +61,7 @@ import codecs
 import contextlib
 import csv
 import difflib
+import functools
 import gc
 import gzip
 import importlib
@@ -273,9 +274,9 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
 def same_value(one: str, other: str) -> bool:
     """Whether two texts say the same, as `1e-5` and `0.00001` do."""
     try:
-        return float(one) == float(other)
+        return one == other or float(one) == float(other)
     except ValueError:
-        return one == other
+        return False
 
 
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
@@ -977,6 +978,7 @@ def hub_rows(source: str) -> Iterator[dict]:
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
+@functools.cache
 def hub_is_reached() -> bool:
     """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
     import huggingface_hub.constants as hub

@@ -207,9 +207,9 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
 def same_value(one: str, other: str) -> bool:
     """Whether two texts say the same, as `1e-5` and `0.00001` do."""
     try:
-        return float(one) == float(other)
+        return one == other or float(one) == float(other)
     except ValueError:
-        return one == other
+        return False
 
 
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)

@@ -52,6 +52,7 @@ import contextlib
 import copy
 import dataclasses
 import difflib
+import functools
 import gc
 import importlib
 import importlib.util
@@ -64,12 +65,15 @@ import os
 import random
 import re
 import shlex
+import ssl
 import statistics
 import sys
 import tempfile
 import textwrap
 import time
 import types
+import urllib.error
+import urllib.request
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,9 +274,9 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
 def same_value(one: str, other: str) -> bool:
     """Whether two texts say the same, as `1e-5` and `0.00001` do."""
     try:
-        return float(one) == float(other)
+        return one == other or float(one) == float(other)
     except ValueError:
-        return one == other
+        return False
 
 
 # -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
@@ -293,6 +297,23 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+@functools.cache
+def hub_is_reached() -> bool:
+    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    import huggingface_hub.constants as hub
+
+    if hub.HF_HUB_OFFLINE:
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+        hub.HF_HUB_OFFLINE = True
+        return False
+    return True
+
+
 # ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
 
 
@@ -305,6 +326,7 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
+    hub_is_reached()  # or its client would try again for a minute
     return find_adapter_config_file(source)
 
 

@@ -314,9 +314,9 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
 def same_value(one: str, other: str) -> bool:
     """Whether two texts say the same, as `1e-5` and `0.00001` do."""
     try:
-        return float(one) == float(other)
+        return one == other or float(one) == float(other)
     except ValueError:
-        return one == other
+        return False
 
 
 def check_units(settings: dict, words: list[str]) -> None:
@@ -713,7 +713,9 @@ class Config(BaseConfig):
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop"
+    )
     # machines
     hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
     nodes: int = setting(1, "machines")
@@ -1842,6 +1844,7 @@ def hub_rows(source: str) -> Iterator[dict]:
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
+@functools.cache
 def hub_is_reached() -> bool:
     """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
     import huggingface_hub.constants as hub
@@ -4569,6 +4572,7 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
+    hub_is_reached()  # or its client would try again for a minute
     return find_adapter_config_file(source)
 
 

@@ -332,9 +332,9 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
 def same_value(one: str, other: str) -> bool:
     """Whether two texts say the same, as `1e-5` and `0.00001` do."""
     try:
-        return float(one) == float(other)
+        return one == other or float(one) == float(other)
     except ValueError:
-        return one == other
+        return False
 
 
 def check_units(settings: dict, words: list[str]) -> None:
@@ -1700,6 +1700,7 @@ def hub_rows(source: str) -> Iterator[dict]:
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
+@functools.cache
 def hub_is_reached() -> bool:
     """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
     import huggingface_hub.constants as hub
@@ -3129,6 +3130,7 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
+    hub_is_reached()  # or its client would try again for a minute
     return find_adapter_config_file(source)
 
 

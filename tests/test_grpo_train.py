@@ -244,6 +244,7 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     "profile": "test_profile_is_the_default_and_yaml_and_flags_win",
     **dict.fromkeys(("model", "data", "eval_data", "reward", "sample_every"), "test_run_leaves_what_it_should"),
     "prompt_column": "test_bad_input_is_told_in_the_users_words",
+    "allow_overlap": "test_training_prompts_as_held_out_ones_are_refused_unless_asked_for",
     "preset": "test_gsm8k_through_the_loader_with_the_math_preset",
     "stages": "test_stages_change_rewards_and_learning_rate_and_survive_a_kill",
     **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
@@ -276,7 +277,9 @@ def trl_args(*flags):
 def test_every_setting_is_held_by_a_test():
     names = {f.name for f in dataclasses.fields(grpo.Config)}
     assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    files = [ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment", "pass_band")]
+    files = [
+        ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment", "pass_band", "held_out")
+    ]
     shared = "".join(file.read_text(encoding="utf-8") for file in files)
     assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 

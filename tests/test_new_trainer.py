@@ -363,7 +363,7 @@ def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkey
     rows = [{"prompt": [{"role": "user", "content": f"{n}+1="}], "answer": str(n + 1)} for n in range(30)]
     for name, some in (("a.jsonl", rows[:20]), ("b.jsonl", rows[15:]), ("c.jsonl", rows[20:])):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in some))
-    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}})
+    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}, "seconds": 0.0})
     monkeypatch.setattr(new, "trained", lambda *given: given[-1].update(exit_code=0, ended_by=0))
     for name, found in (
         ("b.jsonl", {"rows": 15, "also_in_training": 5}),
@@ -378,7 +378,7 @@ def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkey
 
 def test_columns_that_look_like_a_part_of_the_question_are_named(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}})
+    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}, "seconds": 0.0})
     given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--reward", "my.py:reward"]
     for row, unread in (({"context": "Seven.", "answer": "7"}, {"context": 2}), ({"answer": "7"}, None)):
         (folder / "a.jsonl").write_text((json.dumps({"prompt": "How many?", **row}) + "\n") * 2)

@@ -380,6 +380,8 @@ def verdict(figure, baseline, idea, more="better", less="worse"):
         needed = math.ceil((2.8 * d.std(ddof=1) / mean) ** 2) if mean else math.inf  # 80 % power, two-sided 5 %
         return f"WITHIN THE NOISE: no difference shown; one of this size would take about {max(needed + 2, 6)} seeds"
     side = more if mean > 0 else less
+    if n < 6 and side == "worse":  # no reason to go on with it, however few the seeds
+        return f"LOSS: worse than the noise of these {n} seeds explains (95 % interval below 0); do not adopt it"
     if n < 6:
         chance = f"with {n} seeds, chance alone gives all differences one sign {2 ** (1 - n):.0%} of the time"
         return f"HINT: {side} than the noise of these seeds explains, but {chance}; six or more seeds would tell"

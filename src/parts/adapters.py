@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parts.bundle import BUNDLE
 from parts.messages import UserError, need
-from parts.rows import is_hub_id
+from parts.rows import hub_is_reached, is_hub_id
 from parts.settings import BaseConfig
 
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
@@ -23,6 +23,7 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
+    hub_is_reached()  # or its client would try again for a minute
     return find_adapter_config_file(source)
 
 

@@ -1,5 +1,6 @@
 """Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be."""
 
+import functools
 import io
 import json
 import ssl
@@ -103,6 +104,7 @@ def hub_rows(source: str) -> Iterator[dict]:
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
+@functools.cache
 def hub_is_reached() -> bool:
     """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
     import huggingface_hub.constants as hub

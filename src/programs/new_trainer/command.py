@@ -91,13 +91,14 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         setting = next((name for name in ("environment", "reward") if name in given), None)
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
+    notes = page_notes(source, own, changes) if "loss" not in theirs else []
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
-    report["notes"] = page_notes(source, own, changes) if "loss" not in theirs else []
-    for note in report["notes"]:
+    report["notes"] = notes
+    for note in notes:
         say(f"note: {note}")
     if not started:
         return 0

@@ -203,7 +203,9 @@ class Config(BaseConfig):
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop"
+    )
     # machines
     hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
     nodes: int = setting(1, "machines")
