@@ -598,7 +598,7 @@ def test_a_part_of_a_page_uses_what_the_page_has(check_part):
     assert code == 0 and rows["logprob_shift"]["status"] == "pass"
 
 
-REWARD = ["--reward", f"{ROOT}/examples/reward_functions_library.py:correctness_reward"]
+OWN_REWARD = ["--reward", f"{ROOT}/examples/reward_functions_library.py:correctness_reward"]
 
 
 @pytest.mark.parametrize(
@@ -643,8 +643,8 @@ def test_contract_is_printed_without_a_trainer():
         (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
         (SCRIPTS / "grpo_train.py", [], "leaves the training to TRL"),
         (SCRIPTS / "evaluation.py", [], "try selfcheck.py --contract"),
-        (TEMPLATES / "grpo.py", ["--data", "absent.jsonl", *REWARD], "absent.jsonl"),
-        (TEMPLATES / "grpo.py", ["--data", "{folder}/bad.jsonl", *REWARD], "bad.jsonl:1: "),
+        (TEMPLATES / "grpo.py", ["--data", "absent.jsonl", *OWN_REWARD], "absent.jsonl"),
+        (TEMPLATES / "grpo.py", ["--data", "{folder}/bad.jsonl", *OWN_REWARD], "bad.jsonl:1: "),
     ],
 )
 def test_bad_input(capsys, tmp_path, trainer, flags, message):
