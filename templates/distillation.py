@@ -8,7 +8,6 @@ The student samples, and at each of its tokens learns the teacher's distribution
 Left out, and in scripts/on_policy_distillation.py: resume, LoRA, several GPUs, vLLM, forward KL, JSD, served teachers.
 """
 
-import functools
 import inspect
 import json
 import math
@@ -49,17 +48,11 @@ class Config:  # all settings; each is a flag
     lr: float = 0.0  # 0: 1e-3 below 50M parameters, else 1e-5
 
 
-@functools.cache
-def special_tokens(tokenizer):
-    """The texts of a tokenizer's special tokens, of which some have thousands."""
-    return [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-
-
 def encode(config, tokenizer, prompt):
     """Token ids of a prompt up to where the model writes: in a new turn, or in the assistant's that ends the prompt."""
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
-        if not any(token in prompt for token in special_tokens(tokenizer)):  # else it has the template's form already
-            prompt = [{"role": "user", "content": prompt}]
+        added = [x.content for x in tokenizer.added_tokens_decoder.values() if x.special] if {*"<["} & {*prompt} else []
+        prompt = prompt if any(x in prompt for x in added) else [{"role": "user", "content": prompt}]  # or templated
     if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
         prompt = "\n".join(turn["content"] for turn in prompt) + "\n" * (prompt[-1]["role"] != "assistant")
     if isinstance(prompt, str):

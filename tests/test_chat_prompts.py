@@ -34,7 +34,7 @@ ENCODERS = {"trainers": encode_prompt, "evaluation": encode_rendered, **{page: b
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_asks_a_tokenizer_once_for_its_special_tokens(page):
+def test_a_page_lists_special_tokens_only_for_prompts_that_may_hold_one(page):
     class Tokenizer:
         chat_template, bos_token_id, asked = "x", None, 0
 
