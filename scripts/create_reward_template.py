@@ -21,8 +21,13 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
+<<<<<<< HEAD
     json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: and KEY has
                 the row's value, a column; --partial: else half the share of properties that hold
+=======
+    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it;
+                --partial: else half the share of properties that hold
+>>>>>>> h/json
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
@@ -1329,6 +1334,10 @@ def examples(schema, root, depth: int):
         return ["text"] if schema else []
     if "$ref" in schema:
         return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
+    if "if" in schema:
+        rest = {name: value for name, value in schema.items() if name not in ("if", "then", "else")}
+        held, not_held = [schema["if"], schema.get("then")], [schema.get("else")]
+        return [x for parts in (held, not_held) for x in examples(merged([rest, *parts]), root, depth)]
     for word in ("anyOf", "oneOf"):
         if word in schema:
             choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])
@@ -3681,6 +3690,7 @@ def check_flags(args) -> None:
     need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(not (args.inline and args.prompt_column), "got --prompt_column with --inline, which reads no prompt")
+    args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None

@@ -995,6 +995,7 @@ class ScriptsTrainer:
     settled_logprobs = ("old_logprobs", "ref_logprobs")
     has_policy_loss = True
     takes_holes = False  # responses without tokens of others in between
+    wants_reference = True  # in with_reference, also where the run has none
 
     scored = True
 
@@ -1037,7 +1038,8 @@ class ScriptsTrainer:
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
-        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
+        kl_coef = (config.kl_coef or 0.05) * self.wants_reference
+        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=kl_coef), device)
         if self.plays:
             self.setup = self.setup_of(config, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
@@ -1304,6 +1306,7 @@ class OnePage:
 
     settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
     takes_holes = True
+    wants_reference = True  # in with_reference, also where the run has none
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
@@ -1366,7 +1369,7 @@ class OnePage:
             self.environment = self.module.load_environment(config.environment)
         else:
             self.reward = self.module.load_reward(config.reward) if config.reward else None
-        kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
+        kl = {"kl_coef": (config.kl_coef or 0.05) * self.wants_reference} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
@@ -2938,10 +2941,12 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
     cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE)
     size, seconds = cut.parameters / 1e6, expected_seconds(cut)
     say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
+    trainer.wants_reference = False
     results = run_checks(prepared(trainer), WHOLE, left_out, still=True)
     trainer.models = trainer.with_reference = trainer.engine = None
     gc.collect()
     with tempfile.TemporaryDirectory() as folder:
+        trainer.wants_reference = True
         trainer.config = on_cuts(settings, cuts, folder, trainer.plays)
         subject = prepared(trainer, cut=not trainer.plays)
         results += run_checks(subject, [c for c in CHECKS if c not in WHOLE], left_out, where=f"on {cut}: ")

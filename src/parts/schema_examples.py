@@ -35,6 +35,10 @@ def examples(schema, root, depth: int):
         return ["text"] if schema else []
     if "$ref" in schema:
         return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
+    if "if" in schema:
+        rest = {name: value for name, value in schema.items() if name not in ("if", "then", "else")}
+        held, not_held = [schema["if"], schema.get("then")], [schema.get("else")]
+        return [x for parts in (held, not_held) for x in examples(merged([rest, *parts]), root, depth)]
     for word in ("anyOf", "oneOf"):
         if word in schema:
             choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])

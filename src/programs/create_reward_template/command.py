@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need, say, tell
+from parts.reward_forms import full_spec
 from parts.settings import parse_flags
 from programs.create_reward_template.code_trial import passes_tests_reward, tried_on_programs
 from programs.create_reward_template.new_reward import new_reward
@@ -139,6 +140,7 @@ def check_flags(args) -> None:
     need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(not (args.inline and args.prompt_column), "got --prompt_column with --inline, which reads no prompt")
+    args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None

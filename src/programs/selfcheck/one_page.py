@@ -42,6 +42,7 @@ class OnePage:
 
     settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
     takes_holes = True
+    wants_reference = True  # in with_reference, also where the run has none
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
@@ -104,7 +105,7 @@ class OnePage:
             self.environment = self.module.load_environment(config.environment)
         else:
             self.reward = self.module.load_reward(config.reward) if config.reward else None
-        kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
+        kl = {"kl_coef": (config.kl_coef or 0.05) * self.wants_reference} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))

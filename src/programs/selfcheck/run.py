@@ -65,10 +65,12 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
     cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE)
     size, seconds = cut.parameters / 1e6, expected_seconds(cut)
     say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
+    trainer.wants_reference = False
     results = run_checks(prepared(trainer), WHOLE, left_out, still=True)
     trainer.models = trainer.with_reference = trainer.engine = None
     gc.collect()
     with tempfile.TemporaryDirectory() as folder:
+        trainer.wants_reference = True
         trainer.config = on_cuts(settings, cuts, folder, trainer.plays)
         subject = prepared(trainer, cut=not trainer.plays)
         results += run_checks(subject, [c for c in CHECKS if c not in WHOLE], left_out, where=f"on {cut}: ")

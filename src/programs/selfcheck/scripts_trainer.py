@@ -18,6 +18,7 @@ class ScriptsTrainer:
     settled_logprobs = ("old_logprobs", "ref_logprobs")
     has_policy_loss = True
     takes_holes = False  # responses without tokens of others in between
+    wants_reference = True  # in with_reference, also where the run has none
 
     scored = True
 
@@ -60,7 +61,8 @@ class ScriptsTrainer:
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
-        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
+        kl_coef = (config.kl_coef or 0.05) * self.wants_reference
+        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=kl_coef), device)
         if self.plays:
             self.setup = self.setup_of(config, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)

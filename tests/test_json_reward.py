@@ -1,0 +1,205 @@
+"""A reward for JSON by a schema: what is written, what it pays, and schemas that cannot be used."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, load_module, load_script, run_script, script_env
+
+from parts.schema_examples import checker_of, example_of
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}, "id": {"$ref": "#/$defs/id"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+    "$defs": {"id": {"type": "string", "pattern": "^[A-Z]{2}-\\d{3}$"}},
+}
+ADA = '{"name": "Ada", "age": 36, "id": "AB-123"}'
+template = load_script("create_reward_template")
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch, capsys):
+    """written(schema, *flags) -> (module of the reward, report)."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(schema, *flags):
+        (tmp_path / "schema.json").write_text(json.dumps(schema))
+        given = ["--task", "json_schema", "--schema", "schema.json", "--output", "mine.py", *flags]
+        assert template.main(given) == 0, capsys.readouterr().err
+        report = json.loads(capsys.readouterr().out)
+        return load_module(tmp_path / "mine.py", f"json_reward_{tmp_path.name}"), report
+
+    return write
+
+
+def paid(module, texts, **columns):
+    """Scores by TRL's contract."""
+    return module.json_schema_reward([None] * len(texts), texts, **columns)
+
+
+def test_valid_json_pays_alone_or_as_one_fenced_block(written):
+    module, report = written(PERSON)
+    assert report["self_test"].endswith(" 0 wrong") and checker_of(PERSON).is_valid(json.loads(report["paid_in_full"]))
+    good = [ADA, f"\n```json\n{ADA}\n```", f"```\n{ADA}\n```\n", f"<think>name?</think>\n{ADA}"]
+    assert paid(module, good) == [1.0] * len(good)
+    bad = ["", "{", f"Here: {ADA}", f"{ADA}{ADA}", f"```json\n{ADA}\n```\n```json\n{ADA}\n```", f"<think>{ADA}"]
+    bad += ['{"name": "Ada"}', ADA.replace("36", "-1"), ADA.replace("36", '"36"'), ADA.replace("AB-", "ab-"), "NaN"]
+    bad += [ADA[:-1] + ', "x": 1}', "[" * 100_000, '{"name": "' + "a" * 20_000 + '", "age": 1}']
+    assert paid(module, bad) == [0.0] * len(bad)
+    assert module.compute_score("d", ADA, "", {})["score"] == 1.0
+
+
+def test_partial_credit_is_half_the_share_of_properties_that_hold(written):
+    module, _ = written(PERSON, "--partial")
+    texts = [ADA, '{"name": "Ada"}', ADA.replace("36", "-1"), ADA[:-1] + ', "x": 1}', "{}", "[1]", "{"]
+    assert paid(module, texts) == pytest.approx([1, 0.5 / 3, 1 / 3, 0.5, 0, 0, 0])
+
+
+def test_exact_properties_have_the_values_of_the_row(written):
+    module, _ = written(PERSON, "--exact", "age", "name")
+    rows = {"age": [36, "36", 37, None], "name": ["Ada"] * 4}
+    assert paid(module, [ADA] * 4, **rows) == [1.0, 1.0, 0.0, None]
+    assert paid(module, [ADA.replace("36", "true")], age=[1], name=["Ada"]) == [0.0]
+    extra = {"ground_truth_field": "age:json", "name": "Ada"}
+    assert [module.compute_score("d", ADA, truth, extra)["score"] for truth in ("36", "35")] == [1.0, 0.0]
+
+
+def test_it_is_tried_on_data_as_a_format(written, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"Who is {n}?"}) + "\n" for n in "abcd"))
+    _, report = written(PERSON, "--data", "rows.jsonl")
+    assert report["tried"]["ready"] and report["tried"]["gold_with_full_marks"] == 1
+    assert {"empty", "truncated", "prompt_echo"} <= {*report["tried"]["not_paid"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("{", "expected JSON"),
+        ({"type": "objekt"}, "expected a valid JSON Schema"),
+        ({"properties": {"a": {"$ref": "other.json"}}}, "$ref 'other.json', another file"),
+        ({"type": "string", "pattern": "^(?=x)y$"}, 'try --example \'{"completion": "JSON", "score": 1}\''),
+        (None, "No such file"),
+    ],
+)
+def test_a_schema_that_cannot_be_used(tmp_path, monkeypatch, capsys, schema, said):
+    monkeypatch.chdir(tmp_path)
+    if schema is not None:
+        (tmp_path / "schema.json").write_text(schema if isinstance(schema, str) else json.dumps(schema))
+    assert template.main(["--task", "json_schema", "--schema", "schema.json", "--output", "mine.py"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: got --schema schema.json") and said in error
+    assert not (tmp_path / "mine.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "without a schema; try --schema FILE"),
+        (["--schema", "schema.json", "--exact", "nam"], "try name"),
+        (["--schema", "schema.json", "--tags", "a"], "got --tags with json_schema"),
+    ],
+)
+def test_flags_that_do_not_fit(tmp_path, monkeypatch, capsys, flags, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.json").write_text(json.dumps(PERSON))
+    assert template.main(["--task", "json_schema", "--output", "mine.py", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_object_that_may_be_empty_is_warned_of(written, tmp_path, capsys):
+    template.main(["--task", "json_schema", "--print", "--schema", str(tmp_path / "schema.json")])
+    (tmp_path / "schema.json").write_text('{"type": "object"}')
+    capsys.readouterr()
+    assert template.main(["--task", "json_schema", "--print", "--schema", str(tmp_path / "schema.json")]) == 0
+    assert "accepts {}, which a model learns to say" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        PERSON,
+        {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, "minItems": 3},
+        {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False},
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 3},
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 2, "maxLength": 1},
+                {"type": "integer", "multipleOf": 7, "minimum": 10},
+            ]
+        },
+        {"allOf": [{"required": ["a"]}, {"properties": {"b": {"enum": [3]}}, "required": ["b"]}], "type": "object"},
+        {
+            "if": {"properties": {"k": {"const": "a"}}},
+            "then": {"required": ["z"]},
+            "properties": {"k": {"enum": ["a"]}},
+        },
+        {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}}},
+        {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 2},
+        {"type": ["string", "null"], "pattern": "^(foo|bar)[^a-z\\s]\\w+\\.(com|org)$", "minLength": 14},
+        {"type": "string", "pattern": "^[\\u4e00-\\u9fff]{2}$"},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"x": {"const": 5}},
+            "$ref": "#/definitions/x",
+        },
+    ],
+)
+def test_an_example_is_what_the_schema_accepts(schema):
+    """jsonschema says so."""
+    import jsonschema
+
+    value = example_of(schema)
+    assert value is not None
+    jsonschema.validate(value, schema)
+
+
+# ------------------------------------------------------------------------------------------------ bare names
+
+
+def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeypatch):
+    from parts.reward_forms import load_rewards
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json_schema").write_text("")
+    (tmp_path / "json_schema.py").write_text("def json_schema(completions, **kwargs):\n    raise OSError\n")
+    ((function, weight),) = load_rewards("json_schema*0.5")
+    assert weight == 0.5 and function(None, ["{}", "1"], ["true", "false"]) == [1.0, 0.0]
+    named = [(f.__name__, w) for f, w in load_rewards("MATH_REASONING_REWARDS*2")]
+    assert named == [("math_equivalence", 2.0), ("incremental_format", 0.2), ("reasoning_quality", 0.1)]
+
+
+TRY = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+OF_PROGRAMS = {
+    "ppo_train": ["--dry_run"],
+    "grpo_train": ["--dry_run", "--data", "rows.jsonl"],
+    "warm_start": ["--dry_run"],
+    "verl_train": ["--print", "--output_dir", "job"],
+    "reward_preflight": ["--data", "rows.jsonl"],
+    "new_notebook": ["--output", "mine.ipynb"],
+    "new_trainer": ["grpo", "mine.py", "--model", "{tiny}", "--data", "rows.jsonl"],
+    "evaluation": ["--task", "reward", "--model", "{tiny}", "--data", "rows.jsonl"],
+}
+
+
+LIGHT = {"reward_preflight", "new_notebook", "new_trainer"}  # without torch
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(p, marks=[] if p in LIGHT else pytest.mark.long) for p in OF_PROGRAMS]
+)
+def test_every_program_says_which_name_was_meant(tmp_path, program):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    flags = [flag.format(tiny=ROOT / "assets" / "tiny_lm") for flag in OF_PROGRAMS[program]]
+    done = run_script(program, *flags, "--reward", "numeric_corectness", cwd=tmp_path)
+    assert done.returncode == 2 and f"got reward 'numeric_corectness'; {TRY}; try numeric_correctness" in done.stderr
+
+
+def test_a_port_takes_a_bare_name(tmp_path):
+    made = run_script("create_reward_template", "--from", "numeric_correctness", "--output", "verl.py", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([sys.executable, "verl.py", "--test"], cwd=tmp_path, capture_output=True, env=script_env())
+    assert done.returncode == 0
