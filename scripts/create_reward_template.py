@@ -21,13 +21,8 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
-<<<<<<< HEAD
-    json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: and KEY has
-                the row's value, a column; --partial: else half the share of properties that hold
-=======
     json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it;
                 --partial: else half the share of properties that hold
->>>>>>> h/json
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH

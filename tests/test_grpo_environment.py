@@ -130,7 +130,7 @@ def environment(prompts, completions, **kwargs):
 def own_module(place):
     """The user's file as the script has imported it; other tests have files of this name, too."""
     own = str(place / "own.py")
-    modules = [m for n, m in sys.modules.items() if n.startswith("environment_own_")]
+    modules = [m for m in [*sys.modules.values()] if str(getattr(m, "__file__", "")).endswith("/own.py")]
     return next(m for m in modules if m.__file__ == own)
 
 

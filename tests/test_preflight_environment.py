@@ -172,7 +172,7 @@ class ProcessHere(environment_process.EnvironmentProcess):
     """The environment's process without a process: a new one has the module anew."""
 
     def start(self):
-        for name in [n for n in sys.modules if n.startswith("environment_own")]:
+        for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).endswith("/own.py")]:
             del sys.modules[name]
         self.process, (description, self.answer) = None, environment_process.load_environment_process(self.loaded)
         return description

@@ -66,7 +66,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     rows = told["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
     found = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
-    found["seconds"] = told["seconds"]
+    found["seconds"] = told.get("seconds", 0.0)
     return found | ({"left_out": left_out} if left_out else {})
 
 
