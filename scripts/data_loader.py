@@ -1166,7 +1166,7 @@ def last_boxed(text: str) -> str | None:
 def hash_mark(text: str) -> re.Match | None:
     """The last `####` of a text, its answer in group 1, or None where that is a heading or a comment.
 
-    An answer is short and stands at the end; only "The answer is: …" may repeat it there.
+    An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
 
     >>> hash_mark("2 + 2 = 4\\n#### 4")[1], hash_mark("#### Step 1\\nAdd them: 4.")
     ('4', None)
@@ -1179,8 +1179,11 @@ def hash_mark(text: str) -> re.Match | None:
     repeats = (
         answer and "\n" not in rest and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", rest)
     )
-    if (rest and not repeats) or text[: mark.start()].count("```") % 2:
+    if text[: mark.start()].count("```") % 2:
         return None
+    if rest and not repeats:  # only a number has text below it, and several are numbered headings
+        is_number = len(marks) == 1 and NUMBER.fullmatch(answer) and not answer.endswith(".")
+        return mark if is_number and not is_program(text) else None
     if NUMBER.fullmatch(answer) or not answer:
         return mark
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))

@@ -5888,9 +5888,13 @@ def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
         own = not config.fewshot_data
         pool = rows if own else rows_of(config.fewshot_data, "--fewshot_data")
         need(len(pool) >= config.fewshot + own, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
-        shots, rows = pool[: config.fewshot], rows[config.fewshot :] if own else rows
+        shots, count = pool[: config.fewshot], len(rows)
+        rows = rows[config.fewshot :] if own else [row for row in rows if row not in shots]
         if own:
             say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
+        elif len(rows) < count:
+            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
+            need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
     limit = task.settings["limit"] or config.limit
     rows = rows[:limit] if limit else rows
     for number, row in enumerate(rows, start=1 + config.fewshot * (not config.fewshot_data)):

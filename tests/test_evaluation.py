@@ -1198,3 +1198,13 @@ def test_settings_from_yaml(ev, tmp_path):
     data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "answer": "b", "done": "b"}])
     (tmp_path / "c.yaml").write_text(f"task: [math]\ndata: {data}\ncompletion_column: done\n")
     assert run_here(ev, tmp_path / "o", "--config", tmp_path / "c.yaml")["tasks"]["math"]["rows"] == 1
+
+
+def test_rows_that_are_worked_examples_are_not_evaluated(ev, tmp_path, capsys):
+    rows = [{"question": f"{n}+1?", "answer": str(n + 1)} for n in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "shots.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[2:]))
+    config = ev.Config(data=str(tmp_path / "rows.jsonl"), fewshot_data=str(tmp_path / "shots.jsonl"), fewshot=1)
+    kept, shots = ev.task_rows(config, ev.make_task("math", config))
+    assert shots == rows[2:3] and kept == [*rows[:2], rows[3]]
+    assert "1 rows are worked examples and not evaluated" in capsys.readouterr().err

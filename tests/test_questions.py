@@ -452,3 +452,12 @@ def test_an_open_dialogue_and_other_texts_stay(text, capsys):
     assert normalise({"prompt": text})["prompt"] == [{"role": "user", "content": text}]
     warn_unread("x.jsonl", [({"prompt": text}, text)])
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("So:\n#### 18\nShe earns 18.", "18"), ("#### Step 2\nAdd.", None), ("x = 1 #### 3\nprint(x)", None)],
+)
+def test_only_a_number_has_text_below_its_mark(text, answer):
+    mark = hash_mark(text)
+    assert (mark and mark[1]) == answer

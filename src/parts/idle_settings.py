@@ -48,7 +48,12 @@ IDLE = [
         "tis has no lower bound",
         "--mismatch icepop",
     ),
-    (("vllm_memory", "check_sync"), has("rollout_engine", "hf"), "vLLM does not sample", "--rollout_engine vllm"),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
     (
         ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
         has("use_vllm"),
