@@ -1442,7 +1442,7 @@ class BadRows(UserError):
         self.rejected, self.count = rejected, count
         lines = [line_of(item) for item in rejected[:20]]
         more = [f"… and {count - len(lines)} more"] if count > len(lines) else []
-        head = f"got {count} bad rows; expected none; try mending them, or on_bad skip to leave them out"
+        head = f"got {count} bad rows; expected none; try mending them, or --on_bad skip to leave them out"
         super().__init__("\n".join([head, *lines, *more]))
 
 
