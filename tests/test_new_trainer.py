@@ -543,3 +543,9 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
         named = " ".join(re.findall(r"`([a-z_ ]+)`", listed)).split()
         assert named and {*named, "lora"} <= {*new.changes_of(kind)}, kind
     assert all("lora" in new.changes_of(kind) for kind in new.PAGES)
+
+
+@pytest.mark.parametrize(("minutes", "left"), [(2.0, 1.5), (0.25, 0.0)])
+def test_the_time_of_the_check_is_counted_in_minutes(minutes, left):
+    assert new.time_left({"minutes": minutes}, {"seconds": 30.0}) == {"minutes": left}
+    assert new.time_left({}, {"seconds": 30.0}) == {}

@@ -75,7 +75,7 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
-    flags = as_flags(given | time_left(given, report["selfcheck"]["seconds"]), OF_A_RUN)
+    flags = as_flags(given | time_left(given, report["selfcheck"]), OF_A_RUN)
     if given.get("eval_data"):
         held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
         shared = sum(prompt in known for prompt in held_out)
