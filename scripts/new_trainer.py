@@ -1428,12 +1428,13 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def time_left(given: dict, seconds: float) -> dict:
-    """--minutes less the seconds that the check took; {} where none are given."""
+def time_left(given: dict, check: dict) -> dict:
+    """--minutes less the time that the check took; {} where none are given."""
     if "minutes" not in given:
         return {}
-    left = max(0.0, given["minutes"] - seconds / 60)
-    say(f"note: the check took {seconds / 60:.1f} of {given['minutes']:g} minutes; the run has {left:.1f}")
+    took = check["seconds"] / 60
+    left = max(0.0, given["minutes"] - took)
+    say(f"note: the check took {took:.1f} of {given['minutes']:g} minutes; the run has {left:.1f}")
     return {"minutes": round(left, 2)}
 
 
@@ -1561,7 +1562,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"]))
-    flags = as_flags(given | time_left(given, report["selfcheck"]["seconds"]), OF_A_RUN)
+    flags = as_flags(given | time_left(given, report["selfcheck"]), OF_A_RUN)
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = run = {}

@@ -626,3 +626,9 @@ def test_what_a_page_would_ignore_is_noted(flags, noted, folder, capsys, monkeyp
     assert new.main(["grpo", "noted.py", *flags.split()]) == 0
     told = json.loads(capsys.readouterr().out)["notes"]
     assert [note.partition(":")[0] for note in told] == noted
+
+
+@pytest.mark.parametrize(("minutes", "left"), [(2.0, 1.5), (0.25, 0.0)])
+def test_the_time_of_the_check_is_counted_in_minutes(minutes, left):
+    assert new.time_left({"minutes": minutes}, {"seconds": 30.0}) == {"minutes": left}
+    assert new.time_left({}, {"seconds": 30.0}) == {}

@@ -110,7 +110,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"]))
-    flags = as_flags(given | time_left(given, report["selfcheck"]["seconds"]), OF_A_RUN)
+    flags = as_flags(given | time_left(given, report["selfcheck"]), OF_A_RUN)
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = run = {}

@@ -70,12 +70,13 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def time_left(given: dict, seconds: float) -> dict:
-    """--minutes less the seconds that the check took; {} where none are given."""
+def time_left(given: dict, check: dict) -> dict:
+    """--minutes less the time that the check took; {} where none are given."""
     if "minutes" not in given:
         return {}
-    left = max(0.0, given["minutes"] - seconds / 60)
-    say(f"note: the check took {seconds / 60:.1f} of {given['minutes']:g} minutes; the run has {left:.1f}")
+    took = check["seconds"] / 60
+    left = max(0.0, given["minutes"] - took)
+    say(f"note: the check took {took:.1f} of {given['minutes']:g} minutes; the run has {left:.1f}")
     return {"minutes": round(left, 2)}
 
 

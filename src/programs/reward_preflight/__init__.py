@@ -17,6 +17,10 @@ weights, as the trainers do. It is called in a process of its own, with a time l
 
     zero-std forecast of a prompt = sum over score values v of q_v^G;  p^G + (1 - p)^G for two values (p = pass rate)
 
+--profile says what the reward pays for. `answer`: as above. `format`: wrong answers in the right form may be paid.
+`judge`: gold needs no full marks, scores may vary. Without it a function is checked as a format if it names no column
+of answers and scores completions alike with the prompt and columns of another row, as the report says.
+
 `--max_new_tokens N` says how long a completion of the run can be: probes are cut there, at 4 N characters or, where
 that is given, at --max_characters; without either they go up to 40,000 characters.
 
