@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets"]
+# dependencies = ["pyarrow", "datasets", "jsonschema", "referencing"]
 # ///
 """Write a complete reward for TRL (and trainers with its contract), for verl, or for both, with a self-test inside.
 
@@ -1312,14 +1312,12 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema accepts, as full as its properties allow; None where none was found, or it is null."""
-    import jsonschema
-    from referencing.exceptions import Unresolvable
-
+    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found."""
     try:
+        schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
         return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
-    except (jsonschema.exceptions.SchemaError, Unresolvable, RecursionError, TypeError, ValueError, LookupError):
+    except Exception:  # whatever a library makes of any schema, or of what is none
         return None
 
 

@@ -3,7 +3,9 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft"]
+# dependencies = [
+#   "pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft", "jsonschema", "referencing",
+# ]
 # ///
 """Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
 
@@ -2036,14 +2038,12 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema accepts, as full as its properties allow; None where none was found, or it is null."""
-    import jsonschema
-    from referencing.exceptions import Unresolvable
-
+    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found."""
     try:
+        schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
         return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
-    except (jsonschema.exceptions.SchemaError, Unresolvable, RecursionError, TypeError, ValueError, LookupError):
+    except Exception:  # whatever a library makes of any schema, or of what is none
         return None
 
 
@@ -5409,7 +5409,7 @@ def gold_variants(row: dict, args) -> dict[str, str]:
         if text and marked_answer(text):
             variants[f"column {name}"] = text
     if columns.get("schema") and not args.gold_column:
-        example = example_of(json.loads(columns["schema"]) if isinstance(columns["schema"], str) else columns["schema"])
+        example = example_of(columns["schema"])
         variants |= {"an example of the column schema": json.dumps(example)} if example is not None else {}
     if row["answer"] and not args.gold_column:
         variants |= {template: fill(template, values) for template in TEMPLATES}

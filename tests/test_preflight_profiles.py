@@ -72,6 +72,13 @@ def test_grades_that_vary_fail_but_for_a_judge(judged):
     assert {"gold", "not_deterministic"} <= findings
 
 
+def test_a_column_schema_that_is_no_json_schema(tmp_path):
+    (tmp_path / "mine.py").write_text(REWARDS)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "?", "answer": "x", "schema": "CREATE TABLE t (a INT)"}\n')
+    done = run_script("reward_preflight", "--reward", "mine.py:named", "--data", "rows.jsonl", cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+
+
 def test_a_schema_a_row_needs_no_gold_column(tmp_path):
     schemas = [
         {"type": "object", "properties": {f"key{i}": {"type": "integer"}}, "required": [f"key{i}"]} for i in range(4)

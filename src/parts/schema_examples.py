@@ -1,6 +1,7 @@
 """An example of what a JSON Schema accepts, for tests of rewards."""
 
 import itertools
+import json
 import re
 import string
 
@@ -18,14 +19,12 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema accepts, as full as its properties allow; None where none was found, or it is null."""
-    import jsonschema
-    from referencing.exceptions import Unresolvable
-
+    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found."""
     try:
+        schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
         return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
-    except (jsonschema.exceptions.SchemaError, Unresolvable, RecursionError, TypeError, ValueError, LookupError):
+    except Exception:  # whatever a library makes of any schema, or of what is none
         return None
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets"]
+# dependencies = ["pyarrow", "datasets", "jsonschema", "referencing"]
 # ///
 """Write a complete reward for TRL (and trainers with its contract), for verl, or for both, with a self-test inside.
 

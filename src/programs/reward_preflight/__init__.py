@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft"]
+# dependencies = [
+#   "pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft", "jsonschema", "referencing",
+# ]
 # ///
 """Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
 

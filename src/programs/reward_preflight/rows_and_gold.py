@@ -101,7 +101,7 @@ def gold_variants(row: dict, args) -> dict[str, str]:
         if text and marked_answer(text):
             variants[f"column {name}"] = text
     if columns.get("schema") and not args.gold_column:
-        example = example_of(json.loads(columns["schema"]) if isinstance(columns["schema"], str) else columns["schema"])
+        example = example_of(columns["schema"])
         variants |= {"an example of the column schema": json.dumps(example)} if example is not None else {}
     if row["answer"] and not args.gold_column:
         variants |= {template: fill(template, values) for template in TEMPLATES}
