@@ -741,6 +741,7 @@ def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
         f"--data={texts}",
         f"--eval_data={texts}",
         "--allow_overlap",
+        f"--reward={ROOT}/examples/reward_functions_library.py:correctness_reward",
         f"--output_dir={tmp_path}/out",
     ]
     assert launcher.main(flags) == 0, capsys.readouterr().err
@@ -789,7 +790,7 @@ def test_check_plays_real_rows_in_verls_loop_and_holds_them_against_ours(data, t
     loop.write_text(re.sub("'error_file': .*", f"'error_file': '{tmp_path}/why.txt'}}", source))
     broken = kept["folder"] / "environment" / "environments.py"
     broken.write_text(broken.read_text().replace("self.attempts += 1", "self.attempts += 1 / 0"))
-    for name in [name for name in sys.modules if name.startswith("environment_environments")]:
+    for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).endswith("/environments.py")]:
         monkeypatch.delitem(sys.modules, name)
     findings = checked(composed, rows, tokenizer, config, job)[1]
     fault = "ENVIRONMENT FAILED: environment SecondAttempt, row 1 of the train data, prompt"
