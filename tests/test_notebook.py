@@ -169,7 +169,7 @@ def test_printed_command_repeats_the_arm_exactly(executed, arm):
     done = subprocess.run(words, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (folder / "out" / arm / "metrics.jsonl").read_text().splitlines()]
-    names = {"reward": "reward/mean", "KL": "kl/ref", "length": "rollout/length_mean", "clipped": "policy/clip_frac"}
+    names = {"reward": "reward/mean", "length": "rollout/length_mean", "clipped": "policy/clip_frac"}
     history = json.loads(text(notebook, "dump"))[arm]
     assert len(history) == 3 and history[-1]["KL"] > 1e-3
     for ours, theirs in zip(history, lines[1:], strict=True):
