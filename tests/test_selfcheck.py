@@ -196,7 +196,11 @@ ALONE = {
         "reference = policy",
     ),
     "random value head": ("value_head_zero", "    torch.nn.init.zeros_(critic.head.weight)\n", ""),
-    "no generation prompt": ("template_ends_at_generation", "generation_prompt=True", "generation_prompt=False"),
+    "no generation prompt": (
+        "template_ends_at_generation",
+        "tokenizer.apply_chat_template(messages, add_generation_prompt=True, return",
+        "tokenizer.apply_chat_template(messages, add_generation_prompt=False, return",
+    ),
     "another end token": (
         "special_tokens",
         "models = Models(policy, critic, reference, tokenizer, eos_ids",
