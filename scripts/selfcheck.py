@@ -1931,6 +1931,7 @@ def own_dists(s: Subject, network, sample: dict, width: int | None = None):
     ids, n = own_ids(s, sample), len(sample["response_ids"])
     with own_autocast(s):
         logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
+    width = width or getattr(network, "known_tokens", None)  # rows beyond the tokenizer are no tokens
     logits = logits[-n - 1 : -1, :width][sampled_places(sample)]  # entry t - 1 predicts t
     return torch.log_softmax(logits.float() / s.trainer.config.temperature, dim=-1)
 
