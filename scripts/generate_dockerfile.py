@@ -137,7 +137,7 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """The name in `--name`, `--name=value`, with `_`; "" of a word that is no flag."""
+    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 

@@ -153,7 +153,7 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """What stands behind the last `####` that is no heading; without one, the text."""
+    """Return the text after the last `####` that is not a heading, or the whole text."""
     ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
     return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
 

@@ -242,7 +242,7 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """The name in `--name`, `--name=value`, with `_`; "" of a word that is no flag."""
+    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
@@ -881,7 +881,7 @@ def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> 
         try:
             header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
         except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
+            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
         where = f"{name}:{reader.line_num + above}"
         if at:
             say(f"{where}: taken for the header; what stands above it is left out")
@@ -939,7 +939,7 @@ def filled(cells: list[str]) -> list[str]:
 
 
 def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """The first records that are not empty, up to one that is no CSV."""
+    """Return the first non-empty records, up to the first that is not valid CSV."""
     records = []
     try:
         for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):

@@ -65,7 +65,7 @@ OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts b
 
 
 def flag_name(word: str) -> str:
-    """The name in `--name`, `--name=value`, with `_`; "" of a word that is no flag."""
+    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 

@@ -99,7 +99,7 @@ HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def no_object(value) -> BadRow:
-    """The flaw of a row that is no object; messages alone have no name."""
+    """Report a row that is not an object; a bare message gets advice of its own."""
     expected = "a JSON object with named fields"
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
     advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []

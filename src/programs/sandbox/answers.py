@@ -196,7 +196,7 @@ def stub_of(source: str, name: str) -> str:
 
 
 def continued(stub: str, body: str) -> str:
-    """The program of a function's head and of what an answer goes on with; "" where that is no Python."""
+    """Join a function's head and the answer that continues it; "" if the result is not Python."""
     for rest in (body, textwrap.indent(body, "    ")):
         indented = rest.lstrip("\n")[:1] in (" ", "\t") or not stub.endswith("\n")
         program = valid_beginning(stub + rest, least=stub.count("\n"))
