@@ -657,17 +657,12 @@ LONG = {
 
 @pytest.mark.parametrize("name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades))
 def test_long_hostile_text_is_fast(name):
-    slow = {}
     for kind, text in LONG.items():
-        slow[kind] = math.inf
-        for _ in range(3):  # a core shared with others can stretch even processor time
-            start = time.thread_time()
-            (value,) = call(FUNCTIONS[name], [text])
-            slow[kind] = min(slow[kind], time.thread_time() - start)
-            if slow[kind] < 0.25:
-                break
+        start = time.thread_time()
+        (value,) = call(FUNCTIONS[name], [text])
+        # linear time takes 0.2 s of processor time at most, quadratic time minutes
+        assert time.thread_time() - start < 5, kind
         assert value is not None and math.isfinite(value)
-    assert max(slow.values()) < 0.25, max(slow.items(), key=lambda item: item[1])  # 0.05 on a quiet core
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
