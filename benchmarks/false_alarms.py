@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-from parts.findings import diagnose
-from parts.log_reading import fill_series
-from parts.logged_run import LoggedRun
+from parts.reading.findings import diagnose
+from parts.reading.log_reading import fill_series
+from parts.reading.logged_run import LoggedRun
 
 KINDS, STEPS = ("independent", "persistent", "binomial", "heavy"), (12, 40, 150)
 TRENDS = ("score-collapse", "length-runaway", "length-collapse", "entropy-collapse", "entropy-explosion", "kl-runaway")

@@ -84,8 +84,8 @@ def step(config, models, optimizer, size: dict) -> dict:
     import numpy as np
     import torch
 
-    from parts.rollouts import shared_out
-    from parts.sampling import HFEngine
+    from parts.sampling.rollouts import shared_out
+    from parts.sampling.sampling import HFEngine
     from programs.ppo_train.experience import make_experience
     from programs.ppo_train.update import update
 
@@ -113,8 +113,8 @@ def worker(folder: str, size: dict, device: str) -> None:
     """Measure one point in this process, or in this process's part of it; the first prints it."""
     import torch
 
-    from parts.precision import settle_precision
-    from parts.processes import gather_rows, leave_processes, start_processes, world
+    from parts.foundation.processes import gather_rows, leave_processes, start_processes, world
+    from parts.networks.precision import settle_precision
     from programs.ppo_train.models import load_models
     from programs.ppo_train.settings import Config
     from programs.ppo_train.update import make_optimizer

@@ -31,7 +31,7 @@ def make_sides(folder: str, rows: int, tokens: int, length: int, group_size: int
     import numpy as np
     import torch
 
-    from parts.sampling import HFEngine
+    from parts.sampling.sampling import HFEngine
     from programs.ppo_train.models import load_models
     from programs.ppo_train.settings import Config
 

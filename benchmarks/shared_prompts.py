@@ -71,8 +71,8 @@ def random_samples(name: str, config) -> list[dict]:
 
 def embedded_samples(kind: str, config, models) -> list[dict]:
     """Samples of the embedded model for its own task."""
-    from parts.prompts import load_splits
-    from parts.sampling import HFEngine
+    from parts.data.prompts import load_splits
+    from parts.sampling.sampling import HFEngine
     from programs.on_policy_distillation.rollout import rollout_batch
     from programs.ppo_train.models import load_reward
     from programs.ppo_train.rollout import rollout
@@ -111,8 +111,8 @@ def side_of(name: str, folder: str, share: bool) -> tuple:
 
 def tokens_of(config, models, samples: list[dict], shared: float) -> dict[str, int]:
     """What the micro-batches of a batch hold in the plain way, and what is run where prompts are shared."""
-    from parts.batches import collate, micro_batches, trimmed
-    from parts.shared_prompts import layout_of
+    from parts.networks.batches import collate, micro_batches, trimmed
+    from parts.networks.shared_prompts import layout_of
 
     batch, found = collate(samples, models.pad_id, models.device), {"plain": 0, "without pads": 0, "run": 0}
     for longest in (0, shared):
@@ -154,7 +154,7 @@ def tokens_of_lengths() -> None:
 
 def measure(name: str, folder: str, pairs: int, memory: bool) -> dict:
     """Take the two sides of a case in turns."""
-    from parts.shared_prompts import shared_length
+    from parts.networks.shared_prompts import shared_length
 
     sides = {"on": side_of(name, folder, True), "off": side_of(name, folder, False)}
     config, models, make, _ = sides["off"]

@@ -38,8 +38,8 @@ def measure(rows: int, tokens: int, repeats: int) -> None:
     import numpy as np
     import torch
 
-    from parts.sampling import HFEngine
-    from parts.sampling_vllm import VllmEngine
+    from parts.sampling.sampling import HFEngine
+    from parts.sampling.sampling_vllm import VllmEngine
     from programs.ppo_train.models import load_models
     from programs.ppo_train.settings import Config
 

@@ -13,6 +13,21 @@ and option value that is accepted; w: the advised weight. Presets have weights:
     python scripts/ppo_train.py --reward "examples/reward_functions_library.py:exact_match*0.5"
 """
 
+# Contents
+#        58-183  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       186-202  neighbour files  Loading the files beside this one
+#       205-348  options          Options of rewards, and which values make sense
+#       351-431  contract         What every reward function is and takes
+#       434-585  text parts       Finding answers, blocks and sections in texts
+#       588-745  correctness      Right answers
+#       748-818  programs         Programs that pass tests
+#       821-939  format           Layouts
+#      942-1060  length           Lengths
+#     1063-1161  style            Style and repetition
+#     1164-1342  judges           Models that judge
+#     1345-1458  combined         Rewards made of others
+#     1461-1507  presets          Presets, and other names
+
 import ast
 import asyncio
 import functools
@@ -40,7 +55,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# ------------------------------------------------------------------------ stated answers (src/parts/stated_answers.py)
+# ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"

@@ -54,6 +54,35 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
 Exit codes: 0 written or printed, 1 the trial found something (the file stays), 2 bad input.
 """
 
+# Contents
+#       129-168  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       171-175  bundle            Where this bundle and its embedded model, data and rewards lie
+#       178-308  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       311-331  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       334-645  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       648-779  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       782-921  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      924-1057  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1060-1121  extracts          The part of a Python file that some of its names need, as a file of its own
+#     1124-1130  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1133-1325  user code         What a reward may change of the process: it and the trainer have each their own
+#     1328-1479  schema examples   An example of what a JSON Schema accepts, for tests of rewards
+#     1482-1633  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     1636-1900  new reward texts  Text of a new reward: the parts by task
+#     1903-2144  port texts        Text of a port
+#     2147-2221  recipes           Which parts a task takes
+#     2224-2285  assembly          Putting texts together
+#     2288-2464  check texts       Text of checks and self-tests
+#     2467-2559  rubric            Rules of a rubric as code
+#     2562-2742  json reward       The task json_schema: text of the reward, and the cases of its self-test
+#     2745-2821  new reward        A new reward
+#     2824-2897  weights           The weights of a list of rewards
+#     2900-3040  ports             Ports between TRL and verl
+#     3043-3356  code trial        The shortest code reward, and the programs that it is tried on
+#     3359-3420  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
+#     3423-3590  short             The shortest files: a final number, and a port with the reward inside
+#     3593-3836  command           The command line
+
 import argparse
 import ast
 import builtins
@@ -97,7 +126,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -139,14 +168,14 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -279,7 +308,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -302,7 +331,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -616,7 +645,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -750,7 +779,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -892,7 +921,7 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def json_lines(stream, name: str) -> list[dict]:
@@ -1028,7 +1057,7 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
     return decoded
 
 
-# ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
+# ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
 
@@ -1092,7 +1121,7 @@ def extract(source: str, names: list[str]) -> str:
     return text
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def trial_texts(gold: str) -> list[str]:
@@ -1101,7 +1130,7 @@ def trial_texts(gold: str) -> list[str]:
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -1296,7 +1325,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------- schema examples (src/parts/schema_examples.py)
+# -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
 
 CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
@@ -1450,7 +1479,7 @@ def arrays(schema: dict, root, depth: int) -> list:
     return [fixed + (choices + [f"text {i}" for i in range(count)])[: max(0, count)], fixed]
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"

@@ -27,6 +27,44 @@ parsed, never run; paths and URLs in the data are never opened; nothing is unpic
 Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothing is written).
 """
 
+# Contents
+#       104-143  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       146-149  bundle             Where this bundle and its embedded model, data and rewards lie
+#       152-282  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       285-305  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       308-619  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       622-753  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       756-936  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       939-976  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      979-1160  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1163-1240  answer marks       Final answers that worked solutions mark: a last line `#### 42`, or \boxed{42}
+#     1243-1328  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1331-1339  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1342-1363  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1366-1435  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
+#     1438-1448  batches            Padding, collating, micro-batches under a budget of tokens
+#     1451-1505  bad rows           Errors of rows, and limits
+#     1508-1549  media              Columns that hold images, video or audio
+#     1552-1741  messages           Chat messages
+#     1744-1912  json values        JSON values, one at a time, in bounded memory
+#     1915-2086  test checks        Tests that can be run at all
+#     2089-2200  answers and tests  Reference answers and tests
+#     2203-2280  passages           Texts that a question is about: passages, documents, tables
+#     2283-2501  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2504-2787  choices            Questions with choices
+#     2790-3188  forms              The forms that rows come in
+#     3191-3273  written rows       Rows that this script wrote before, or that verl reads
+#     3276-3453  form names         Forms by name, and which one a row has
+#     3456-3697  records            Records of each file format
+#     3700-3847  reading            Files, globs, hub and settings of reading
+#     3850-4173  writing            Rows written for each target
+#     4176-4463  row reader         Rows read, checked and counted
+#     4466-4548  batches            Batches of token ids
+#     4551-4636  inspection         Statistics of a data set
+#     4639-4680  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4683-4994  command            The command line
+#     4997-5220  loader             The data loader that shuffles, mixes and resumes
+
 import argparse
 import array
 import ast
@@ -63,7 +101,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -105,13 +143,13 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -244,7 +282,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -267,7 +305,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -581,7 +619,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -715,7 +753,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -898,7 +936,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def is_hub_id(source: str) -> bool:
@@ -938,7 +976,7 @@ def hub_is_reached() -> bool:
     return True
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -1122,7 +1160,7 @@ def has_letters(text: str) -> bool:
     return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
 
 
-# ---------------------------------------------------------------------------- answer marks (src/parts/answer_marks.py)
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
 
 BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
@@ -1202,7 +1240,7 @@ def is_program(text: str) -> bool:
         return False
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def as_object(arguments):
@@ -1290,7 +1328,7 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
 def asked_words(prompt) -> str:
@@ -1301,7 +1339,7 @@ def asked_words(prompt) -> str:
     return "\n".join("".join(text.split()) for text in texts)
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
@@ -1325,7 +1363,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -1397,7 +1435,7 @@ def tokenizer_of(source: str, base: str = "") -> str:
     return source if own else base_of(source, base)
 
 
-# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):

@@ -36,6 +36,26 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
 Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged; of several the gravest: 2, 1, 3, 0.
 """
 
+# Contents
+#         74-99  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       102-232  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       235-255  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       258-517  metric names        Names of metrics and settings in three kinds of logs
+#       520-526  finding thresholds  From where on a figure counts
+#       529-826  finding advice      Findings: cause, remedy, source
+#       829-922  trends              Trends of a series
+#      925-1051  logged run          A run as its log shows it
+#     1054-1160  sample dumps        Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1163-1222  plain logs          Logs of no framework: CSV files, lines of name=value, and the columns that stand …
+#     1225-1647  log reading         Reading the logs: ours, TRL's, verl's
+#     1650-1675  tool findings       The checks of conversations with tools and environments
+#     1678-1711  memory findings     The check of memory that grows without end
+#     1714-1729  held out findings   The check of held-out prompts that also train
+#     1732-2186  findings            The checks of a run
+#     2189-2229  verdict             What a run's findings come to
+#     2232-2313  report and plot     The report and the plot
+#     2316-2381  command             The command line
+
 import argparse
 import ast
 import csv
@@ -51,7 +71,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -79,7 +99,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -212,7 +232,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -235,7 +255,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# ---------------------------------------------------------------------------- metric names (src/parts/metric_names.py)
+# -------------------------------------------------------------------- metric names (src/parts/reading/metric_names.py)
 
 # what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
@@ -497,7 +517,7 @@ SETTINGS = {
 }
 
 
-# ---------------------------------------------------------------- finding thresholds (src/parts/finding_thresholds.py)
+# -------------------------------------------------------- finding thresholds (src/parts/reading/finding_thresholds.py)
 
 TREND_STEPS = 10  # fewer: no trend is judged
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -506,7 +526,7 @@ GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one 
 ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 
 
-# ------------------------------------------------------------------------ finding advice (src/parts/finding_advice.py)
+# ---------------------------------------------------------------- finding advice (src/parts/reading/finding_advice.py)
 
 OURSELVES = "our heuristic: "
 IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
@@ -806,7 +826,7 @@ ADVICE = {
 NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}
 
 
-# ---------------------------------------------------------------------------------------- trends (src/parts/trends.py)
+# -------------------------------------------------------------------------------- trends (src/parts/reading/trends.py)
 
 
 def window(count: int) -> int:
@@ -902,7 +922,7 @@ def repeats(text: str) -> float:
     return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
-# -------------------------------------------------------------------------------- logged run (src/parts/logged_run.py)
+# ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
 
 
 @dataclass
@@ -1031,7 +1051,7 @@ def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
     return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
 
 
-# ---------------------------------------------------------------------------- sample dumps (src/parts/sample_dumps.py)
+# -------------------------------------------------------------------- sample dumps (src/parts/reading/sample_dumps.py)
 
 HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
@@ -1140,7 +1160,7 @@ def trl_samples(folder: Path, history: list[dict]) -> tuple[list[dict], list[str
     return rows, remarks
 
 
-# -------------------------------------------------------------------------------- plain logs (src/parts/plain_logs.py)
+# ------------------------------------------------------------------------ plain logs (src/parts/reading/plain_logs.py)
 
 # what --columns calls a figure, and TRL's name for it, under which it is read
 FIGURES = {
@@ -1202,7 +1222,7 @@ def renamed(rows: list[dict], columns: dict[str, str], path) -> list[dict]:
     ]
 
 
-# ------------------------------------------------------------------------------ log reading (src/parts/log_reading.py)
+# ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
 # what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
@@ -1627,7 +1647,7 @@ def dialect_of(run: LoggedRun) -> str:
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
 
 
-# -------------------------------------------------------------------------- tool findings (src/parts/tool_findings.py)
+# ------------------------------------------------------------------ tool findings (src/parts/reading/tool_findings.py)
 
 
 def check_tools(run: LoggedRun):
@@ -1655,7 +1675,7 @@ def check_turns(run: LoggedRun):
         yield run.find("turn-limit", "limit", saw, note=is_solved(run))
 
 
-# ---------------------------------------------------------------------- memory findings (src/parts/memory_findings.py)
+# -------------------------------------------------------------- memory findings (src/parts/reading/memory_findings.py)
 
 STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
 GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
@@ -1691,7 +1711,7 @@ def check_memory(run: LoggedRun):
             return
 
 
-# ------------------------------------------------------------------ held out findings (src/parts/held_out_findings.py)
+# ---------------------------------------------------------- held out findings (src/parts/reading/held_out_findings.py)
 
 DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
@@ -1709,7 +1729,7 @@ def check_held_out(run: LoggedRun):
         yield run.find("held-out-trains", "held_out", "the training file is the evaluation file too")
 
 
-# ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
+# ---------------------------------------------------------------------------- findings (src/parts/reading/findings.py)
 
 RARELY = 0.01  # share of completions below which a length limit explains nothing
 TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
@@ -2166,7 +2186,7 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=rank), left_out
 
 
-# -------------------------------------------------------------------------------------- verdict (src/parts/verdict.py)
+# ------------------------------------------------------------------------------ verdict (src/parts/reading/verdict.py)
 
 TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
 

@@ -38,6 +38,67 @@ dialects to trust), and judging by another model (a reward function may do that)
 Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
+# Contents
+#       151-208  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       211-216  bundle              Where this bundle and its embedded model, data and rewards lie
+#       219-372  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       375-499  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       502-609  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       612-651  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       654-965  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      968-1099  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1102-1282  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1285-1437  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1440-1624  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1627-1742  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1745-1758  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1761-1772  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1775-1821  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1824-1854  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1857-2049  user code           What a reward may change of the process: it and the trainer have each their own
+#     2052-2300  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2303-2458  reward calls        Calling rewards: one event loop for async ones, with limits and retries
+#     2461-2583  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
+#     2586-2738  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2741-2944  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2947-3087  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3090-3152  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3155-3410  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3413-3562  conversations       The record of a conversation with an environment, and what the environment says …
+#     3565-3720  play                Playing conversations of a policy with environments: all that are open are …
+#     3723-3894  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3897-3938  precision           Precision: what auto stands for, TF32, the dtype of matrix products
+#     3941-4117  adapters            LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4120-4122  tokenizers          Tokenizers, loaded and saved as they were
+#     4125-4171  models              Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     4174-4378  key cache           Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     4381-4391  batches             Padding, collating, micro-batches under a budget of tokens
+#     4394-4506  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4509-4519  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     4522-4586  vllm options        vLLM: the versions that work here, and options of its engine by name
+#     4589-4605  rollouts            Sampling and scoring the rows of a batch over all processes
+#     4608-4628  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4631-4781  paired tests        Intervals, paired tests, pass@k
+#     4784-4826  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     4829-4960  settings            Settings
+#     4963-5040  extraction          Answers and formats found in completions
+#     5043-5082  rows and siblings   Rows, and the scripts beside this one
+#     5085-5382  tasks               What a task is; generation, mathematics, code
+#     5385-5507  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     5510-5598  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     5601-5649  prompts             Shots, templates, encoding
+#     5652-5735  cache               Completions that were computed before
+#     5738-5866  environment task    Conversations of the model with an environment
+#     5869-5938  report              Tables on the screen and in HTML
+#     5941-6153  run                 Running the tasks
+#     6156-6201  task table          Tasks by name
+#     6204-6258  local turns         Answers of a model of transformers in conversations: what was read and said up …
+#     6261-6679  local model         A model of transformers: batched sampling and scoring
+#     6682-6786  vllm and servers    Models in vLLM and on servers
+#     6789-6814  models              Opening the models that were named
+#     6817-6831  comparison          Two runs compared, row by row
+#     6834-6875  command             The command line
+
 import argparse
 import ast
 import asyncio
@@ -87,7 +148,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -147,7 +208,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -155,7 +216,7 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -311,7 +372,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -438,141 +499,7 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-# ---------------------------------------------------------------------- settings (src/programs/evaluation/settings.py)
-
-
-@dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
-
-    # what
-    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
-    model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
-    data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
-    limit: int = setting(0, "only the first rows (0: all)")
-    compare: list[str] = setting([], "results.json of two runs, before and after: only the paired tests, no model")
-    completion_column: str = setting("", "grade this column of the data instead of a model's completions")
-    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl, report.html and the cache")
-    # prompt
-    fewshot: int = setting(0, "worked rows before each prompt")
-    fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
-    fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
-    chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    system_prompt: str = setting("", "text, or a file that holds it")
-    reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
-    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
-    # sampling
-    n: int = setting(1, "completions per prompt")
-    temperature: float = setting(0.0, "0 is greedy")
-    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability")
-    max_new_tokens: int = setting(256, "longest completion")
-    stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
-    seed: int = setting(0, "seed of sampling and bootstrap")
-    # conversations
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment")
-    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted")
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply")
-    tool_characters: int = setting(8000, "longer results of tools are cut")
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
-    # engine
-    engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
-    base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
-    base_model: str = setting("", "base of an adapter folder (default: the one it names)")
-    concurrency: int = setting(16, "requests to --base_url at a time")
-    precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
-    )
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
-    batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
-    max_length: int = setting(0, "context in tokens (0: the model's)")
-    vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
-    cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
-    cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
-    # report
-    bootstrap: int = setting(2000, "bootstrap samples")
-    shown_samples: int = setting(50, "samples per task in report.html")
-
-    def __post_init__(self):
-        named = [text.partition(":")[0] for text in self.task]
-        self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a conversation."""
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
-
-
-OF_CONVERSATIONS = (
-    "max_turns",
-    "max_prompt_tokens",
-    "max_conversation_tokens",
-    "tool_timeout",
-    "tool_characters",
-    "tool_format",
-)
-
-
-def check_environment(config: Config) -> None:
-    """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in OF_CONVERSATIONS:
-        value = getattr(c, name)
-        need(
-            c.environment or value == getattr(usual, name),
-            f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
-        )
-        above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
-        need(above, f"got {name} {value}; expected more than 0")
-    need(c.max_conversation_tokens >= 0, f"got max_conversation_tokens {c.max_conversation_tokens}; expected 0 or more")
-    if not c.environment:
-        return
-    in_data = "expected the data's prompts as they are; try messages in the column prompt"
-    refused = {
-        "--base_url": "which takes and gives text: encoded anew it is not the tokens that were sampled; expected a "
-        "model that takes token ids; try its folder as --model, or --engine vllm",
-        "--completion_column": "expected a model that plays; try --model",
-        "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
-        "--fewshot": in_data,
-        "--system_prompt": in_data,
-    }
-    for flag, why in refused.items():
-        need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
-    off = c.chat_template == "off"
-    need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
-    check_room(c, c.max_prompt_tokens)
-
-
-def spread_pairs(argv: list[str]) -> list[str]:
-    """Write `--compare A B` as `--compare A --compare B`."""
-    for i, flag in enumerate(argv):
-        if flag == "--compare" and i + 2 < len(argv) and not argv[i + 2].startswith("-"):
-            return [*argv[: i + 2], *spread_pairs(["--compare", *argv[i + 2 :]])]
-    return argv
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
 def world() -> tuple[int, int]:
@@ -682,7 +609,7 @@ def end_at_once(code: int) -> None:
     os._exit(code)
 
 
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
@@ -724,21 +651,7 @@ def exit_code(
         leave_processes()
 
 
-# -------------------------------------------------------------------------------- pass rates (src/parts/pass_rates.py)
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
-
-    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
-    (0.9, 0.0, 1.0)
-    """
-    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
-    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
-    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -1052,7 +965,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -1186,7 +1099,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -1369,7 +1282,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def json_lines(stream, name: str) -> list[dict]:
@@ -1524,7 +1437,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -1711,7 +1624,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def template_settings(config) -> dict:
@@ -1829,7 +1742,7 @@ def template_marks(tokenizer) -> list[str]:
     return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
@@ -1845,7 +1758,21 @@ def encode_text(tokenizer, text: str) -> list[int]:
     return ids
 
 
-# ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
+# --------------------------------------------------------------------------- pass rates (src/parts/data/pass_rates.py)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+# -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
 
 
 def server_json(url: str, body: dict | None, hint: str) -> dict:
@@ -1894,7 +1821,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1927,7 +1854,7 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2122,7 +2049,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -2373,7 +2300,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
 
 
 @dataclass
@@ -2531,7 +2458,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -2656,7 +2583,7 @@ class Reward:
         return scores, parts
 
 
-# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
@@ -2811,7 +2738,7 @@ def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseE
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
 
 
-# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+# ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
 
 
 class BadCall(Exception):
@@ -3017,7 +2944,7 @@ def read_answer(
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
 
 
-# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+# --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
 
 SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
 POLL = 0.02  # seconds between two looks at who is out of time
@@ -3160,7 +3087,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
+# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
 
@@ -3225,7 +3152,7 @@ def letter_ids(tokenizer, text: str) -> list[int]:
     return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
-# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
@@ -3483,7 +3410,7 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
     )
 
 
-# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
 @dataclass
@@ -3635,7 +3562,7 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
     return messages
 
 
-# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
@@ -3793,7 +3720,7 @@ def play(
     return talks
 
 
-# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
@@ -3967,7 +3894,7 @@ def pieces(tokenizer, talk: Conversation) -> list[dict]:
     return found
 
 
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -4011,7 +3938,7 @@ def compute_dtype(config: BaseConfig, device):
     return names[precision_on(config.precision, device)]
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -4190,12 +4117,12 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = (
@@ -4244,7 +4171,7 @@ def generation_settings(source: str):
         return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
 
 
-# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+# ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
 
@@ -4451,7 +4378,7 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
     return groups
 
 
-# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -4464,7 +4391,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
     return ids, mask
 
 
-# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+# --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -4579,7 +4506,7 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     return sum(gaps) / len(gaps)
 
 
-# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+# --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 
 def inverse_cdf(log_probs, uniform):
@@ -4592,7 +4519,7 @@ def inverse_cdf(log_probs, uniform):
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
-# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
@@ -4659,7 +4586,7 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
-# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 
 def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
@@ -4678,7 +4605,7 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure, shares)
 
 
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -4701,7 +4628,7 @@ def versions() -> dict:
     return found
 
 
-# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
+# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -4854,7 +4781,7 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
     return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
 
 
-# ---------------------------------------------------------------- evaluation results (src/parts/evaluation_results.py)
+# -------------------------------------------------------- evaluation results (src/parts/reading/evaluation_results.py)
 
 
 def read_report(path: str) -> dict:
@@ -4897,6 +4824,140 @@ def pick_values(values: dict, rows: list[int]) -> Values:
     """Some rows of the values in a results.json."""
     picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
     return Values(**{**values, **picked})
+
+
+# ---------------------------------------------------------------------- settings (src/programs/evaluation/settings.py)
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # what
+    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
+    model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
+    data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
+    limit: int = setting(0, "only the first rows (0: all)")
+    compare: list[str] = setting([], "results.json of two runs, before and after: only the paired tests, no model")
+    completion_column: str = setting("", "grade this column of the data instead of a model's completions")
+    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl, report.html and the cache")
+    # prompt
+    fewshot: int = setting(0, "worked rows before each prompt")
+    fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
+    fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
+    chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    system_prompt: str = setting("", "text, or a file that holds it")
+    reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
+    # sampling
+    n: int = setting(1, "completions per prompt")
+    temperature: float = setting(0.0, "0 is greedy")
+    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability")
+    max_new_tokens: int = setting(256, "longest completion")
+    stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
+    seed: int = setting(0, "seed of sampling and bootstrap")
+    # conversations
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment")
+    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted")
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply")
+    tool_characters: int = setting(8000, "longer results of tools are cut")
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    # engine
+    engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
+    base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
+    base_model: str = setting("", "base of an adapter folder (default: the one it names)")
+    concurrency: int = setting(16, "requests to --base_url at a time")
+    precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+    )
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
+    batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
+    max_length: int = setting(0, "context in tokens (0: the model's)")
+    vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
+    cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
+    cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
+    # report
+    bootstrap: int = setting(2000, "bootstrap samples")
+    shown_samples: int = setting(50, "samples per task in report.html")
+
+    def __post_init__(self):
+        named = [text.partition(":")[0] for text in self.task]
+        self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a conversation."""
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+OF_CONVERSATIONS = (
+    "max_turns",
+    "max_prompt_tokens",
+    "max_conversation_tokens",
+    "tool_timeout",
+    "tool_characters",
+    "tool_format",
+)
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in OF_CONVERSATIONS:
+        value = getattr(c, name)
+        need(
+            c.environment or value == getattr(usual, name),
+            f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
+        )
+        above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
+        need(above, f"got {name} {value}; expected more than 0")
+    need(c.max_conversation_tokens >= 0, f"got max_conversation_tokens {c.max_conversation_tokens}; expected 0 or more")
+    if not c.environment:
+        return
+    in_data = "expected the data's prompts as they are; try messages in the column prompt"
+    refused = {
+        "--base_url": "which takes and gives text: encoded anew it is not the tokens that were sampled; expected a "
+        "model that takes token ids; try its folder as --model, or --engine vllm",
+        "--completion_column": "expected a model that plays; try --model",
+        "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
+        "--fewshot": in_data,
+        "--system_prompt": in_data,
+    }
+    for flag, why in refused.items():
+        need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
+    off = c.chat_template == "off"
+    need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
+    check_room(c, c.max_prompt_tokens)
+
+
+def spread_pairs(argv: list[str]) -> list[str]:
+    """Write `--compare A B` as `--compare A --compare B`."""
+    for i, flag in enumerate(argv):
+        if flag == "--compare" and i + 2 < len(argv) and not argv[i + 2].startswith("-"):
+            return [*argv[: i + 2], *spread_pairs(["--compare", *argv[i + 2 :]])]
+    return argv
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
 
 
 # ------------------------------------------------------------------ extraction (src/programs/evaluation/extraction.py)

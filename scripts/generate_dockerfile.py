@@ -29,6 +29,20 @@ from an installed environment). Versions were resolved for Linux x86-64; the tab
 Exit codes: 0 written (or listed), 2 bad input, or a combination outside the table.
 """
 
+# Contents
+#         58-83  messages    Errors that a user can mend, each with its exit code, and what is said on stderr
+#         86-89  bundle      Where this bundle and its embedded model, data and rewards lie
+#        92-222  dialect     One setting under several names: ours, those of the pages, and TRL's. A program answers …
+#       225-256  settings    Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       259-363  tables      Tables of images and versions
+#       366-399  flags       Settings
+#       402-505  stacks      What fits together
+#       508-615  choice      Choosing a row
+#       618-816  pins        What is pinned
+#      819-1000  dockerfile  The Dockerfile
+#     1003-1131  outputs     The files beside it
+#     1134-1237  command     The command line
+
 import argparse
 import contextlib
 import difflib
@@ -41,7 +55,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -69,13 +83,13 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -208,7 +222,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:

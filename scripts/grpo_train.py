@@ -36,6 +36,71 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 128 + n saved and stopped by signal n.
 """
 
+# Contents
+#       153-216  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       219-259  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       262-415  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       418-557  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       560-669  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       672-758  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       761-788  memory used            The memory that a step has used, as metrics: what a run log has beside its …
+#       791-830  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      833-1144  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1147-1278  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1281-1461  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1464-1616  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1619-1803  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1806-1965  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1968-2006  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2009-2095  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2098-2185  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2188-2213  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2216-2408  user code              What a reward may change of the process: it and the trainer have each their own
+#     2411-2659  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2662-2817  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2820-2879  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2882-3057  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3060-3263  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3266-3406  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3409-3471  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3474-3729  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3732-3881  conversations          The record of a conversation with an environment, and what the environment …
+#     3884-4051  play                   Playing conversations of a policy with environments: all that are open are …
+#     4054-4208  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4211-4221  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4224-4410  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4413-4429  tokenizers             Tokenizers, loaded and saved as they were
+#     4432-4529  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4532-4709  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4712-4776  vllm options           vLLM: the versions that work here, and options of its engine by name
+#     4779-4797  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     4800-5022  memory                 The memory that a run will need, from the shape of its networks
+#     5025-5100  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5103-5149  curves                 curves.png: the metrics of a run over its steps
+#     5152-5198  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
+#     5201-5324  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     5327-5443  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5446-5489  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5492-5581  summary                summary.json and the lines at the end of a run
+#     5584-5602  paired tests           Intervals, paired tests, pass@k
+#     5605-6042  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6045-6099  data                   Prompts as a data set
+#     6102-6171  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6174-6252  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6255-6303  trl arguments          Our settings as TRL's
+#     6306-6489  rewards                Rewards as TRL calls them, checked and logged
+#     6492-6574  stages                 Stages of rewards over a run
+#     6577-6705  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6708-6816  evaluation             Held-out evaluation with greedy completions
+#     6819-6877  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6880-6971  checkpoints            Resume points, and the exported model
+#     6974-7084  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7087-7386  trainer                TRL's trainer with exact resume and our logs
+#     7389-7474  prepare                All that is loaded and checked before the first step
+#     7477-7532  memory                 The memory that a run will need
+#     7535-7585  dry run                --dry_run: settings, batch arithmetic, memory
+#     7588-7676  run                    The run and the command line
+
 import argparse
 import ast
 import asyncio
@@ -85,7 +150,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -151,7 +216,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -194,7 +259,7 @@ def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
     return specs or EMBEDDED_SPECS
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -350,7 +415,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -490,6 +555,5051 @@ def check_numbers(config) -> None:
 def free_on_resume(config) -> set[str]:
     """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
+
+
+# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
+
+
+def corrects(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
+
+
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
+    return merged
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    """
+
+    def __init__(self):
+        self.signum, self.earlier, self.end = 0, {}, None
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        if self.end:
+            self.end.cancel()
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            if not self.end:
+                self.end = threading.Timer(GRACE_S, end_at_once, [130])
+                self.end.daemon = True
+                self.end.start()
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+# ------------------------------------------------------------------- memory used (src/parts/foundation/memory_used.py)
+
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+
+
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    found = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([found])
+    return {name: max(one[name] for one in of_all) for name in found}
+
+
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except Exception as error:
+        is_full = is_disk_full(error)
+        if not is_full and not isinstance(error, OSError):
+            raise
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        if __name__ == "__main__":  # threads and pools of a reward may never end
+            end_at_once(130)
+        return 130
+    finally:
+        leave_processes()
+
+
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
+
+HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
+# first bytes -> what such a file is
+SIGNATURES = {
+    b"PAR1": "a parquet file",
+    b"%PDF-": "a PDF",
+    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow stream",
+    b"FEA1": "a Feather file",
+    b"Obj\x01": "an Avro file",
+    b"ORC": "an ORC file",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file",
+    b"SQLite format 3\0": "an SQLite data base",
+    b"GGUF": "a GGUF model",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive",
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
+}
+EXPORT_ROWS = "exporting its rows as JSONL"
+UNPACK_FIRST = "unpacking it first"
+BINARY_ADVICE = {
+    "a parquet file": "a name that ends in .parquet",
+    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+}
+POINTERS = {
+    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
+    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+}
+MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
+MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
+    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
+    rb"invalid username or password)\.?\s*\Z",
+    re.IGNORECASE,
+)
+REASON_KEYS = ("error", "errors", "message", "detail")
+REPLY_KEYS = {
+    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
+    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
+}
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
+TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
+EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+
+    def __init__(self, chunks: Iterator[bytes], name: str, inner):
+        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+
+    def close(self) -> None:
+        """Close the file below too."""
+        self.inner.close()
+        super().close()
+
+    def readable(self) -> bool:
+        """This is a file to read from."""
+        return True
+
+    def readinto(self, buffer) -> int:
+        """Fill the buffer with what there is; 0 at the end."""
+        try:
+            while not self.rest and (chunk := next(self.chunks, None)) is not None:
+                self.rest = chunk
+        except UserError:
+            raise
+        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
+            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
+            got = f"{self.name}: got bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file{advice}") from None
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+
+def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
+    """Chunks of an unpacked stream; UserError once there is more than the limit."""
+    total = 0
+    while chunk := stream.read(1 << 18):
+        total += len(chunk)
+        advice = "try --max_bytes if the file is yours"
+        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        yield chunk
+
+
+def recoded(stream, codec: str) -> Iterator[bytes]:
+    """Text of another encoding as UTF-8."""
+    decoder = codecs.getincrementaldecoder(codec)()
+    while chunk := stream.read(1 << 18):
+        yield decoder.decode(chunk).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def zstd_stream(raw, name: str):
+    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("compression.zstd").ZstdFile(raw)
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        advice = "try `pip install zstandard`, or unpack it first"
+        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
+    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+
+def open_data(
+    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
+) -> tuple:
+    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
+
+    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
+    `sure` takes the form as it is.
+
+    Raises:
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
+            its encoding cannot be told.
+    """
+    name = "stdin" if source == "-" else source
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
+            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
+            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+        refuse_no_data(head, name, form)
+        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
+            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+            refuse_no_data(head, name, form)
+        elif head.startswith(codecs.BOM_UTF8):
+            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
+        form = form if sure else form_of_text(head, name, form)
+        opened.pop_all()
+    return raw, form
+
+
+def form_of_text(head: bytes, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    start = head.lstrip()[:1]
+    if form is None:
+        form = "jsonl" if start in (b"{", b"[") else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+    return "json" if form == "jsonl" and not begins_lines(head) else form
+
+
+def holds_json(head: bytes) -> bool:
+    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    text = head.decode("utf-8", "replace").strip()
+    if not text.startswith(("{", "[")):
+        return False
+    for part in (text.partition("\n")[0], text):
+        with contextlib.suppress(ValueError, RecursionError):
+            return isinstance(json.loads(part), dict | list)
+    return len(head) >= HEAD_BYTES  # a first line longer than that
+
+
+def begins_lines(head: bytes) -> bool:
+    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
+    first, _, rest = head.lstrip().partition(b"\n")
+    if first[:1] == b"[":
+        return bool(rest.strip()) and first.rstrip().endswith(b"]")
+    return first.strip() != b"{"
+
+
+def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
+    """Raise UserError where the first bytes are those of something that holds no rows."""
+    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
+    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
+        kind = None  # a text that begins with such letters
+    if head.startswith(b"PK\x03\x04"):
+        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
+    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
+        kind = "a safetensors file"
+    elif head[257:262] == b"ustar":
+        kind = "a tar archive"
+    if kind and (kind, form) != ("a parquet file", "parquet"):
+        advice = (
+            "saving the sheet as CSV UTF-8"
+            if "Office" in kind or "Excel" in kind
+            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
+        )
+        advice = UNPACK_FIRST if kind == "a zip archive" else advice
+        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
+    for pattern, (system, pull) in POINTERS.items():
+        got = f"{name}: got a pointer of {system}, not the file that it stands for"
+        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
+    fetch = "try downloading it again, and look at the file first"
+    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
+    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
+    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
+    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(not reply, f"{got}; expected rows of data; {fetch}")
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a text that begins with markup is a page, not prompts about some."""
+    closed = head.lower().count(b"</html>")
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    if len(lines) == 1:
+        return closed < 2 and head.rstrip().endswith(b">")
+    tags = sum(line.lstrip().startswith(b"<") for line in lines)
+    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
+    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
+
+
+def is_reply(head: bytes) -> bool:
+    """Whether a file is one JSON object that only says what went wrong."""
+    if not head.lstrip().startswith(b"{"):
+        return False
+    try:
+        value = json.loads(head)
+    except (ValueError, RecursionError):
+        return False
+    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
+    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
+
+
+def codec_of(head: bytes, name: str, form: str) -> str | None:
+    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
+
+    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
+    """
+    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    got, advice = (
+        f"{name}: got bytes that are not UTF-8",
+        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
+    )
+    if wide := utf16_of(head):
+        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
+        need(form in ("csv", "tsv", "txt"), wrong)
+        say(f"{name}: read as {wide.upper()}")
+        return wide
+    bad, good = utf8_counts(head)
+    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
+    need(not bad or b"\0" not in head[:1024], wrong)
+    if bad < 2 or good >= bad or form in ("json", "jsonl"):
+        return None
+    near = near_codecs(head)
+    if good and near and {*near} <= {"cp1252", "cp1250"}:
+        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
+    likely = f", perhaps {' or '.join(near)}" if near else ""
+    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
+    say(f"{name}: read as {near[0].upper()}")
+    return near[0]
+
+
+def utf16_of(head: bytes) -> str | None:
+    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
+    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
+            with contextlib.suppress(UnicodeDecodeError):
+                codecs.getincrementaldecoder(codec)().decode(head, final=False)
+                return codec
+    return None
+
+
+def utf8_counts(head: bytes) -> tuple[int, int]:
+    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
+    if len(head) >= HEAD_BYTES:  # the last character may be cut
+        head = head[: head.rfind(b"\n") + 1] or head[:-4]
+    text = head.decode("utf-8", "surrogateescape")
+    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
+    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
+    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
+
+
+def near_codecs(head: bytes) -> list[str]:
+    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
+    with contextlib.suppress(ImportError):
+        normalizer = importlib.import_module("charset_normalizer")
+        lines = [line for line in head.split(b"\n") if not line.isascii()]
+        if len(head) >= HEAD_BYTES:
+            lines = lines[:-1]
+        sample = b"\n".join(lines)[: 1 << 16]
+        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+        ranks = [match.chaos - match.coherence for match in matches]
+        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+        names = {name for match in near for name in match.could_be_from_charset}
+        if names <= {"cp1252", "cp1250"}:
+            if EASTERN.search(sample.decode("cp1252", "replace")):
+                return ["cp1250"]
+            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+        return sorted(match.encoding for match in near)
+    return []
+
+
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
+
+SEPARATORS = (",", ";", "\t", "|")
+MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
+LONGEST_CELL = 256 << 20  # characters of a cell
+# what tells a header from a title above it, and from a row of data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
+OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")
+
+
+def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+
+    Args:
+        stream: UTF-8 bytes that can be peeked at.
+        name: what messages call the file.
+        delimiter: what stands between cells, unless the file says or shows otherwise.
+        chosen: the same, whatever the file shows.
+    """
+    csv.field_size_limit(LONGEST_CELL)
+    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
+    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
+        above = 0
+        if mark := MARK.match(head.partition("\n")[0]):
+            lines.readline()
+            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
+        used = chosen or separator_of(head, delimiter, name)
+        if used != delimiter:
+            say(f"{name}: read with {used!r} between the columns")
+        records = first_records(head, used)
+        at = header_at(records)
+        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
+        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
+        try:
+            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
+        except csv.Error as error:
+            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+        where = f"{name}:{reader.line_num + above}"
+        if at:
+            say(f"{where}: taken for the header; what stands above it is left out")
+        yield from body(reader, column_names(header, where), used, above)
+
+
+def column_names(header: list[str], where: str) -> list[str]:
+    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    names = filled([cell.strip() for cell in header])
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(
+            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
+        )
+    return names
+
+
+def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header; `above` lines were read before the reader saw the file."""
+    while True:
+        start = reader.line_num
+        line = start + above + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            if reader.line_num == start:
+                return
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > len(names):
+            cells = cells[: len(names)] + filled(cells[len(names) :])
+        if other := OTHER_BYTES.search("".join(cells)):
+            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+            yield (
+                line,
+                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
+            )
+        elif len(cells) != len(names):
+            advice = f"quoting fields that hold {delimiter!r}"
+            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+        else:
+            yield line, dict(zip(names, cells, strict=True))
+
+
+def filled(cells: list[str]) -> list[str]:
+    """The cells without empty ones at the end."""
+    size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
+    return cells[:size]
+
+
+def first_records(head: str, delimiter: str) -> list[list[str]]:
+    """Return the first non-empty records, up to the first that is not valid CSV."""
+    records = []
+    try:
+        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
+            if any(cells):
+                records.append(cells)
+    except csv.Error:
+        pass
+    return records
+
+
+def header_at(records: list[list[str]]) -> int:
+    """Which record is the header: the first, unless that is a title above known column names."""
+    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
+        return 0
+    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
+    return next((number for number, is_header in enumerate(known) if is_header), 0)
+
+
+def separator_of(head: str, delimiter: str, name: str) -> str:
+    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
+    parted, steady = [], []
+    for separator in dict.fromkeys((delimiter, *SEPARATORS)):
+        records = first_records(head, separator)
+        table = records[header_at(records) :]
+        width = len(filled(table[0])) if table else 0
+        if width > 1:
+            parted.append(separator)
+            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
+                steady.append(separator)
+    if delimiter in parted and (delimiter in steady or not steady):
+        return delimiter
+    likely = steady or parted or [delimiter]
+    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
+    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
+    return likely[0]
+
+
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
+
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
+NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
+LISTS = {
+    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+}
+CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
+TURNS = (
+    r"(?:\A|\n\n)(Human|Assistant): ?",
+    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
+    r"<\|im_start\|>(\w+)\n",
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
+    r"(\[/?INST\])",
+    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+)
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
+SPEAKERS = {
+    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
+    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
+    **{"system": "system", "tool": "tool", "function response": "tool"},
+}
+CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
+
+
+def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
+    """The rows of an object that holds them; None where it is a row itself.
+
+    Args:
+        value: a JSON object.
+        name: what messages call its file.
+        alone: it is all that its file holds.
+        known: columns that make it a row, beside the usual ones.
+
+    Raises:
+        UserError: it holds rows, but not plainly which.
+    """
+    table = rows_of_columns(value, name, known) if alone else None
+    asks = value.keys() & {*ASKS, *known}
+    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
+    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
+    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+        return table
+    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
+    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
+    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
+    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
+    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
+    if len(tables) == 1 and tables[0]:
+        return tables[0]
+    if alone and nested and not any(tables) and all(map(is_row, value.values())):
+        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
+    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
+    if len(keys) == 1 and not asks:
+        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
+        if alone and unused:
+            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
+        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
+    if alone and not value.keys() & (WEAK - {"description"}):
+        keys = keys or [key for key in nested if key in LISTS]
+    if not keys:
+        return None
+    part = f"json.load(open({name!r}))[{keys[0]!r}]"
+    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
+        part = f"[{{'prompt': text}} for text in {part}]"
+    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+
+
+def is_row(item) -> bool:
+    """Whether an item has a field that asks, or holds others that may."""
+    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+
+
+def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
+    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
+    if not isinstance(items, list) or not isinstance(items[0], dict):
+        return False
+    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
+        return alone or name in LISTS
+    # the examples of a programming task are no rows, though those of a task of BIG-bench are
+    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
+    return alone and name in LISTS and not cases
+
+
+def unfolded(item, name: str, number: int, shared: dict) -> list:
+    """The rows that an item of a list stands for, each with what they share."""
+    if not isinstance(item, dict):
+        return [item]
+    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
+        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
+        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
+        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
+        return [item["row"]]
+    rows = rows_in(item, name, alone=False)
+    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+
+
+def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
+    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
+    columns, data = value.get("columns"), value.get("data")
+    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
+        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
+        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
+        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
+    if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
+        places = [*max(value.values(), key=len)]
+        return [{key: column.get(place) for key, column in value.items()} for place in places]
+    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
+    if not asking or not lists or not all(map(is_column, asking)):
+        return None
+    sizes = {key: len(column) for key, column in value.items()}
+    listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
+    got = f"{name}: got columns of unequal length ({listed})"
+    need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def is_column(items: list) -> bool:
+    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    texts = all(isinstance(item, str) and item.strip() for item in items)
+    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
+
+
+def with_chats(row: dict) -> dict:
+    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+
+    Raises:
+        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    """
+    chats = {}
+    for name in CHAT_COLUMNS:
+        text = row.get(name)
+        start = CHAT.match(text) if isinstance(text, str) else None
+        if not start or not text.rstrip().endswith(("]", "}")):
+            continue
+        try:
+            messages = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if str(error).startswith("Extra data"):
+                continue  # a text that begins with messages
+            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
+            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
+            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
+        if all(
+            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
+        ):
+            chats[name] = messages
+    return {**row, **chats} if chats else row
+
+
+def turns_in(text: str) -> list[dict] | None:
+    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+
+    The last one is empty where the text ends with a speaker's mark.
+    """
+    for mark in TURNS:
+        above, *pieces = re.split(mark, text)
+        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
+        preface = TURN_ENDS.sub("", above).strip()
+        if "assistant" not in roles or None in roles or roles[0] == "assistant":
+            continue
+        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
+            continue
+        turns = []
+        for role, said in zip(roles, pieces[1::2], strict=True):
+            content = TURN_ENDS.sub("", said).strip()
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += f"\n\n{content}"
+            else:
+                turns.append({"role": role, "content": content})
+        if preface:
+            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
+        return turns
+    return None
+
+
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
+
+
+def json_lines(stream, name: str) -> list[dict]:
+    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    for number, line in enumerate(stream, start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line.decode()))
+        except UnicodeDecodeError as error:
+            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
+            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
+        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
+        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def json_rows(stream, name: str, form: str) -> list[dict]:
+    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
+    if form == "json":
+        data = stream.read()
+        stream = io.BytesIO(data)
+        try:
+            value = json.loads(data) if data.strip() else []
+        except ValueError as error:
+            if "Extra data" not in str(error):
+                raise
+            value = json_lines(stream, name)
+    else:
+        value = json_lines(stream, name)
+    is_object = isinstance(value, dict)
+    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
+    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
+    rows = []
+    for number, row in enumerate(value, start=1):
+        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
+        inner = None if is_object else rows_in(row, name, len(value) == 1)
+        rows += [row] if inner is None else inner
+    return rows
+
+
+def csv_rows(stream, name: str, form: str) -> list[dict]:
+    """Rows of CSV with a header; one that does not fit is named by its line."""
+    rows = []
+    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
+        need(isinstance(row, dict), f"{name}:{line}: {row}")
+        rows.append(row)
+    return rows
+
+
+def read_parquet(source: str) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    with open(source, "rb") as raw:
+        refuse_no_data(raw.peek(), source, "parquet")
+        return pyarrow.parquet.read_table(raw).to_pylist()
+
+
+FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+
+
+def hub_rows(source: str) -> Iterator[dict]:
+    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    offline = not hub_is_reached()
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
+    try:
+        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+    except Exception as error:  # every layer below has its own
+        why = "and the hub cannot be reached" if offline else "and the hub says"
+        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
+
+
+@functools.cache
+def hub_is_reached() -> bool:
+    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    import huggingface_hub.constants as hub
+
+    if hub.HF_HUB_OFFLINE:
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+        hub.HF_HUB_OFFLINE = True
+        return False
+    return True
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    if not path.is_file():
+        need(
+            is_hub_id(source) and not form,
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        return chat_rows(hub_rows(source), source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
+    try:
+        if form == "parquet":
+            rows = read_parquet(source)
+        else:
+            stream, form = open_data(source, form)
+            with stream:
+                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
+    except (ValueError, OSError, RecursionError) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
+    return chat_rows(rows, source)
+
+
+def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
+    """The rows with messages where cells hold them as JSON text."""
+    decoded = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            decoded.append(with_chats(row))
+        except RowFlaw as flaw:
+            raise UserError(f"{source}, row {number}: {flaw}") from None
+    return decoded
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    try:
+        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
+    except RowFlaw:
+        as_text = True
+    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
+    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
+
+# texts that a question is asked about, in the order in which they stand before it
+READ_FIRST = (
+    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
+    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+)
+# perhaps a part of the question, perhaps a note about it
+DOUBTFUL = (
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *("上下文", "背景", "文章", "材料", "原文", "段落"),
+)
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
+MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+
+
+def plain_name(name: str) -> str:
+    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def part_names(names: tuple[str, ...]) -> list[str]:
+    """The columns whose names say that they hold a part of the question."""
+    return [name for name in names if names_part(name)]
+
+
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    if is_media(name):
+        return True
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+
+
+def head_of(name: str) -> str:
+    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name, which may be in camel case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, sound, or where they lie."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
+
+    The names of a group differ in a letter from A or a number from 0 or 1.
+    """
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    found = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            found.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], found
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The columns with the choices of a question, one or several; () where none looks like it."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
+            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    """Whether a cell holds nothing: null, blanks, an empty list or object."""
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a value, however deep; of a chat message its content."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    choices, found = choice_columns(row), []
+    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_whole = (
+            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
+        )  # Alpaca's text
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        if not is_note and not is_whole and not is_there:
+            found.append(name)
+    return found
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text offers choices as A and B, with a point, bracket or colon."""
+    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
+
+
+def is_prepared(row: dict) -> bool:
+    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
+    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
+
+    Prompts that hold their answer, a dialogue as one text, are counted too.
+    """
+    counts, answered = Counter(), 0
+    for row, prompt in asked:
+        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        turns = turns_in(prompt) if isinstance(prompt, str) else None
+        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+    if answered:
+        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+    if counts:
+        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
+        say(
+            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
+            "columns that are no part of it"
+        )
+    return counts
+
+
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
+
+
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+def as_turns(prompt, chat: bool):
+    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
+
+
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
+    )
+
+
+def template_marks(tokenizer) -> list[str]:
+    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
+    try:
+        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+    except Exception:  # a template raises what it likes
+        return []
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+    after = text.rpartition("Question")[2].strip()
+    marks = [token for token in added if token in text and token.strip()]
+    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+
+
+def strings_past_template(config, tokenizer, prompts: list) -> int:
+    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
+    if config.chat or not tokenizer.chat_template:
+        return 0
+    marks = template_marks(tokenizer)
+    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
+
+
+def check_template(config, tokenizer, source: str, prompts: list) -> None:
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
+    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    if config.chat:
+        marks = template_marks(tokenizer)
+        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        need(
+            not twice,
+            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
+            "plain text; try without --chat",
+        )
+    strings = strings_past_template(config, tokenizer, prompts)
+    ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
+    if strings and not ours:
+        say(
+            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
+            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
+            "try --chat"
+        )
+
+
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
+
+
+def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
+    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    with_columns = bool(getattr(config, "environment", ""))
+    trained = {task_of(row, with_columns) for row in rows}
+    for row in held_out:
+        row["trains"] = task_of(row, with_columns) in trained
+    count, total = sum(row["trains"] for row in held_out), len(held_out)
+    need(
+        not count or count < total or config.allow_overlap,
+        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
+        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
+        "--allow_overlap to measure memorization",
+    )
+    if count:
+        say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
+
+
+def overlap_metric(rows: list[dict]) -> dict[str, int]:
+    """eval/trained_rows of evaluated rows, where there are any."""
+    count = sum(row.get("trains", False) for row in rows)
+    return {"eval/trained_rows": count} if count else {}
+
+
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    if isinstance(prompt, str):
+        return encode_text(tokenizer, prompt)
+    if tokenizer.chat_template:
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+
+
+def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
+    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    try:
+        ids = encode_prompt(tokenizer, prompt, **template)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(
+            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
+            "other roles, or --chat_template FILE"
+        ) from error
+    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    return ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], (*RESERVED, config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
+            "try --prompt_column NAME, or data_loader.py",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
+    return kept
+
+
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
+    rows = load(config, tokenizer, config.data)
+    held_out = held_out_source(config)
+    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, found)
+    return rows, found
+
+
+def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    import numpy as np
+
+    if not 0 < config.eval_rows < len(rows):
+        return rows
+    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
+    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
+    return [rows[i] for i in sorted(picked.tolist())]
+
+
+# ----------------------------------------------------------------------------- pass band (src/parts/data/pass_band.py)
+
+RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
+
+
+def band_of(config) -> tuple[float, float] | None:
+    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
+    return tuple(map(float, config.keep_between)) if config.keep_between else None
+
+
+def check_band(config, group_size: int) -> None:
+    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
+    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
+    if not config.keep_between:
+        return
+    try:
+        low, high = band_of(config)
+    except ValueError:
+        low = high = -1.0
+    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
+    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
+    need(
+        group_size > 1,
+        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
+    )
+
+
+def draw_in_band(
+    config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
+) -> tuple[list[int], int]:
+    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
+
+    A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
+    passes are those of `batch_rows`, so without rates the same rows come.
+
+    Args:
+        rates: running pass rates by row number, as text.
+
+    Returns:
+        (row numbers, the stream's next position).
+    """
+    import numpy as np
+
+    (low, high), picked, order = band_of(config), [], None
+    while len(picked) < wanted:
+        epoch, index = divmod(start, count)
+        if order is None or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if shuffled else np.arange(count)
+            rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
+        row, start = int(order[index]), start + 1
+        if rare[index] or low <= rates.get(str(row), low) <= high:
+            picked.append(row)
+    return picked, start
+
+
+def passes_fully(rewards: dict[str, float | None]) -> bool | None:
+    """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
+    first = next(iter(rewards.values()), None)
+    return None if first is None else first >= 1.0
+
+
+def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> dict[str, float]:
+    """Running pass rates after a step: half of a row's rate so far, half of what its completions show now.
+
+    Args:
+        seen: (row number, whether it passes) of every completion of the step.
+
+    >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
+    {'3': 0.75, '8': 0.5}
+    """
+    found: dict[str, list[bool]] = {}
+    for row, passed in seen:
+        if passed is not None:
+            found.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+    return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
+
+
+def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
+    """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
+    low, high = band_of(config)
+    below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
+    return {
+        "prompts/seen_frac": len(rates) / count,
+        "prompts/below_frac": below / count,
+        "prompts/within_frac": (len(rates) - below - above) / count,
+        "prompts/above_frac": above / count,
+    }
+
+
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
+
+
+REWARD_STATE = OwnState()
+
+
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
+
+
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
+    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+
+    Raises:
+        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+    """
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
+    own = getattr(found, "weights", None)
+    if own is None and not named and len(found) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(found)]
+        advice = (
+            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
+        )
+        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
+    if not named:
+        weights = [1.0] if own is None else own
+    else:
+        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
+        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        need(
+            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
+        )
+        weights = lists[named]
+    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
+
+
+def find_reward(spec: str):
+    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    target = full_spec(spec).partition("*")[0]
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    module = import_file("reward", spec, file)
+    members = vars(module)
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return found, members
+    own = {
+        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
+    }
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return found, members
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a reward's spec, or 1."""
+    text = spec.partition("*")[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
+
+
+def refuse_form_of_verl(spec: str, function) -> None:
+    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    target = spec.partition("*")[0]
+    try:
+        names = {*inspect.signature(function).parameters}
+    except ValueError:  # a builtin
+        return
+    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
+    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    found, members = find_reward(spec)
+    for function in found if isinstance(found, list) else [found]:
+        refuse_form_of_verl(spec, function)
+    if not isinstance(found, list):
+        return [(found, weight_of(spec))]
+    text = spec.partition("*")[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+
+
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
+
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = self.start(jobs, limits)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    with REWARD_STATE.swapped():
+                        return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    with REWARD_STATE.swapped():
+        for number, call in enumerate(calls):
+            try:
+                results.append(call())
+            except (Exception, SystemExit) as error:
+                close_unstarted(results)
+                raise CallFailed(number) from error
+        jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
+
+
+class EnvironmentFault(UserError):
+    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
+
+    code = 3
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to make one, and what it can do."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False
+    scores: bool = False
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the methods that are tools."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        """The kind that a row of data has."""
+        if None in self.kinds:
+            return self.kinds[None]
+        name = columns.get(ENVIRONMENT_COLUMN)
+        known = ", ".join(map(str, self.kinds))
+        near = suggest(str(name), list(self.kinds))
+        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
+        return self.kinds[name]
+
+    def reset_arguments(self, prompt, columns: dict) -> dict:
+        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError unless `reset` takes what this row has."""
+        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        try:
+            inspect.signature(kind.make().reset).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+            ) from None
+
+
+def method_names(environment) -> list[str]:
+    """Public functions of an environment's class, as TRL finds them."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in found if not name.startswith("_")]
+
+
+def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+
+
+def check_hooks(environment, names: list[str], what: str) -> None:
+    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
+        if name not in names:
+            continue
+        signature = inspect.signature(getattr(environment, name))
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+
+
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
+        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
+    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+    names = method_names(environment)
+    check_hooks(environment, names, what)
+    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+
+    Raises:
+        UserError: there is no such file or name, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    found = members.get(name)
+    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(found, dict):
+        return Environments({None: environment_kind(name, found, file, spec)})
+    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+
+
+def load_tools(spec: str) -> Environments:
+    """Load `FILE.py:f,g`: functions that are the tools of every conversation, as an environment that does nothing else.
+
+    Raises:
+        UserError: there is no such file or function, or one of them can be no tool.
+    """
+    file, _, names = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
+    members = vars(import_file("tools", spec, file))
+    known, found = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
+    for name in map(str.strip, names.split(",")):
+        near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
+        need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
+        function = members[name]
+        called = function.__name__  # what transformers and TRL show to the model
+        need(called not in (*HOOKS, *found), f"got tools {spec!r}: {called!r} is taken; try another name for it")
+        found[called] = function
+    methods = {"reset": lambda self, **row: None, **{name: staticmethod(function) for name, function in found.items()}}
+    make = type("Tools", (), methods)
+    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in found]
+    return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
+
+
+def fault_place(error: BaseException, file: str) -> str:
+    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (own or frames or [None])[-1]
+    return f"{frame.filename}:{frame.lineno}" if frame else file
+
+
+def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
+    """The error that stops a run where an environment's own method raised."""
+    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+
+
+# ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
+
+
+class BadCall(Exception):
+    """A tool call that cannot be read; the message is for the model."""
+
+
+def tool_call(name, arguments, identity: str = "") -> dict:
+    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    if isinstance(arguments, str):  # as in OpenAI's API
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
+    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
+    return {"id": identity, **call} if isinstance(identity, str) and identity else call
+
+
+def call_of_json(value) -> dict:
+    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    if not isinstance(value, dict):
+        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
+    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
+
+
+def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
+    before, *blocks = text.split("<tool_call>")
+    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
+
+
+def typed_argument(value: str, schema: dict):
+    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
+    if schema.get("type") == "string":
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
+    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
+    before, *blocks = text.split("<tool_call>")
+    calls = []
+    for block in blocks:
+        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
+        name, body = found[1].strip(), found[2]
+        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
+        known = types.get(name, {})
+        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
+    return before, calls
+
+
+def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    rest = text.strip().removeprefix("<|python_tag|>").strip()
+    if not (rest.startswith("{") and '"name"' in rest):
+        return text, []
+    calls = []
+    while rest:
+        value, end = json.JSONDecoder().raw_decode(rest)
+        calls.append(call_of_json(value))
+        rest = rest[end:].lstrip("; \n")
+    return "", calls
+
+
+def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    before, *blocks = text.split("[TOOL_CALLS]")
+    calls = []
+    for block in map(str.strip, blocks):
+        if block.startswith("["):
+            calls += [call_of_json(value) for value in json.loads(block)]
+            continue
+        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
+        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+    return before, calls
+
+
+def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    before, *blocks = text.split("<｜tool▁call▁begin｜>")
+    calls = []
+    for block in blocks:
+        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
+        if first.strip() == "function":
+            first, _, rest = rest.partition("\n")
+        rest = rest.strip().removeprefix("```json").removesuffix("```")
+        calls.append(tool_call(first.strip(), json.loads(rest)))
+    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
+
+
+def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
+    before, marker, rest = text.partition("<|tool_call_start|>")
+    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
+    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
+        return text, []
+    tree = ast.parse(rest, mode="eval").body
+    found = tree.elts if isinstance(tree, ast.List) else []
+    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+        raise BadCall("calls have the form [name(key=value)]")
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    if any(key is None for _, arguments in pairs for key, _ in arguments):
+        raise BadCall("an argument has the form key=value")
+    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
+
+
+# By name: how to read a format, and what of a chat template shows that it is the model's.
+CALL_FORMATS = {
+    "qwen_xml": (qwen_xml_calls, "<function="),
+    "hermes": (hermes_calls, "<tool_call>"),
+    "mistral": (mistral_calls, "[TOOL_CALLS]"),
+    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
+    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
+    "llama3_json": (llama3_json_calls, '"parameters": '),
+}
+
+
+def trl_response_template(tokenizer) -> dict | None:
+    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    try:
+        from trl.chat_template_utils import add_response_schema
+
+        return add_response_schema(copy.copy(tokenizer)).response_template
+    except (ImportError, ValueError):
+        return None
+
+
+def call_format(tokenizer, choice: str = "") -> str | dict:
+    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+
+    Returns:
+        A name in CALL_FORMATS, or a response template of transformers.
+    """
+    known = [*CALL_FORMATS, "template"]
+    need(
+        not choice or choice in known,
+        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
+    )
+    own = getattr(tokenizer, "response_template", None)
+    if own and choice in ("", "template"):
+        return own
+    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    if choice:
+        return choice
+    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
+        for name, (_, mark) in CALL_FORMATS.items():
+            if mark in text:
+                return name
+    found = trl_response_template(tokenizer)
+    if found is None:
+        raise UserError(
+            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+        )
+    return found
+
+
+def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
+    """The assistant's message by a response template of transformers."""
+    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
+    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+    for i, call in enumerate(message.get("tool_calls") or []):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadCall("a call needs a name and arguments")
+        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
+    return message
+
+
+def read_answer(
+    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
+) -> tuple[dict, str]:
+    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+
+    Args:
+        form: what `call_format` returned.
+        prompt_ids, ids: the tokens before the answer and those of the answer.
+        text: the answer without its end token; what is thought in `<think>` is no call.
+    """
+    try:
+        if isinstance(form, dict):
+            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
+        thought, closed, rest = text.rpartition("</think>")
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        if not closed and (begun or text.lstrip().startswith("<think>")):
+            return {"role": "assistant", "content": text}, ""
+        content, calls = CALL_FORMATS[form][0](rest, schemas)
+    except BadCall as error:
+        return {"role": "assistant", "content": text}, str(error)
+    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+    if not calls:
+        return {"role": "assistant", "content": text}, ""
+    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
+
+
+# --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
+
+SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
+POLL = 0.02  # seconds between two looks at who is out of time
+LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+
+
+@dataclass
+class Outcome:
+    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call gave no answer within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+
+
+async def limited(awaitable, seconds: float, limit: float):
+    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            return await awaitable
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the function's own
+        raise OutOfTime(f"no answer in {limit:g} s") from None
+
+
+class Job(threading.Thread):
+    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def run(self) -> None:
+        """Make the calls."""
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or what it comes to in the event loop where it is awaitable."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits = True
+        try:
+            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+        finally:
+            self.awaits = False
+
+    def over(self) -> bool:
+        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        return time.monotonic() >= self.begun + self.seconds
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    found = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
+    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
+    rest = len(calls) - len(found) - len(missing)
+    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
+    """Run jobs side by side and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    results = []
+    for start in range(0, len(jobs), side_by_side):
+        results += run_together(jobs[start : start + side_by_side], seconds)
+    return results
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late, awaited = {}, False
+    try:
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        for thread in threads:
+            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                leave_behind(thread)
+            waiting[0].join(POLL)
+        if awaited:
+            check_loop()
+    finally:
+        sys.setswitchinterval(interval)
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
+
+
+# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
+
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+
+
+def sanitizes(tokenizer) -> bool:
+    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+
+
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(found, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+
+    Raises:
+        ValueError: the tokenizer reads a control token in any text.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        own = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += own
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
+
+PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
+KNOWN_RENDERINGS = 256
+
+
+class TurnBridge:
+    """Renders prompts, and the tokens between the turns of a conversation.
+
+    Args:
+        tokenizer: one with a chat template.
+        end_ids: tokens that end an answer when they are sampled.
+        settings: the template's own settings, such as {"enable_thinking": False}.
+        chat_template: another template than the tokenizer's.
+    """
+
+    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
+        need(
+            tokenizer.chat_template or chat_template,
+            "got a tokenizer without chat template; expected one; try --chat_template FILE",
+        )
+        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
+        self.chat_template, self.seams = chat_template, {}
+        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        if chat_template:
+            self.settings["chat_template"] = chat_template
+
+    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
+        """Token ids of messages and the beginning of the assistant's next answer.
+
+        Args:
+            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+        """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        if not guarded:
+            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
+        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
+        with self.lock:
+            if key not in self.rendered:
+                if len(self.rendered) >= KNOWN_RENDERINGS:
+                    self.rendered.clear()
+                try:
+                    ids = self.guarded(messages, given)
+                except ValueError:
+                    ids = self.guarded(self.parted(messages), given)
+                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+            return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
+
+    def guarded(self, messages: list[dict], given: dict) -> list[int]:
+        """Token ids of messages in which nothing is read as a control token."""
+        if not self.sanitizes:
+            return sanitized_ids(self.tokenizer, messages, **given)
+        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
+        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
+
+    def parted(self, value):
+        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        if isinstance(value, dict):
+            return {key: self.parted(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.parted(item) for item in value]
+        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
+            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
+        return value
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself, and was not cut off."""
+        return bool(ids) and ids[-1] in self.end_ids
+
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
+        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
+        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
+        return one[: places[-1] + 1] if places else []
+
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The tokens after an answer, up to the beginning of the next one.
+
+        Args:
+            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
+            replies: the environment's messages, of the role tool or user.
+            tools: the schemas that the prompt was rendered with.
+        """
+        before, answer, replies = stand_in(replies)
+        seam = self.known_seam(before, answer, replies, tools)
+        whole = self.render([*before, answer, *replies], tools)
+        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
+        need(
+            seam and whole[: len(seam)] == seam,
+            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
+            "another template",
+        )
+        return whole[len(seam) - (last_id != seam[-1]) :]
+
+    def check(self, tools: list[dict], talks: bool) -> str:
+        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
+        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        messages = [{"role": "user", "content": "Question"}]
+        ids, decode = self.render(messages, tools), self.tokenizer.decode
+        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
+            return "it does not show the tools to the model"
+        for turn in range(PROBE_TURNS):
+            thought, thinks = probe_thought(decode(ids), turn, place)
+            answer, replies, visible = probe_turn(kind, turn, thought, tools)
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
+            if whole[: len(ids)] != ids:
+                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+            if not seam:
+                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
+                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
+                    return f"of an answer it keeps {said!r}, without {part!r}"
+            if replies[0]["content"] not in after:
+                return f"it does not show messages of the role {kind}"
+            bridge = self.between(whole[len(seam) - 1], replies, tools)
+            if whole[len(seam) :] != bridge:
+                where = difference(decode, bridge, whole[len(seam) :])
+                return f"what it writes between turns depends on their number: {where}"
+            messages, ids = [*messages, answer, *replies], whole
+        return ""
+
+
+def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
+    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
+    if replies[0]["role"] == "tool":
+        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
+        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
+        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
+    return before, answer, replies
+
+
+def stand_in_call(identity: str, name: str) -> dict:
+    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
+
+
+def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
+    """An answer, what follows it, and what has to be seen of the answer."""
+    answer = {"role": "assistant", "content": "", **thought}
+    if kind == "user":
+        visible = f"Answer {turn}"
+        answer["content"] += visible
+        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
+    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
+    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
+    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
+
+
+def difference(decode, one: list[int], two: list[int]) -> str:
+    """Where two renderings part, as text."""
+    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
+
+
+def training_template(tokenizer) -> str | None:
+    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    try:
+        from trl.chat_template_utils import get_training_chat_template
+
+        return get_training_chat_template(tokenizer)
+    except (ImportError, ValueError):
+        return None
+    except Exception as error:  # its own checks render conversations that a template may refuse
+        say(f"note: TRL has no training template for this tokenizer ({error})")
+        return None
+
+
+def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
+    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+
+    Raises:
+        UserError: the template rewrites earlier turns, and there is no other.
+    """
+
+    def problem(bridge: TurnBridge) -> str:
+        kinds = environments.kinds.values()
+        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
+
+    bridge = TurnBridge(tokenizer, end_ids, settings)
+    found = problem(bridge)
+    if not found:
+        return bridge
+    other = training_template(tokenizer)
+    if other:
+        bridge = TurnBridge(tokenizer, end_ids, settings, other)
+        if not problem(bridge):
+            say(
+                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
+            )
+            return bridge
+    raise UserError(
+        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
+        "true or false}, or another model"
+    )
+
+
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, and what a tool may take."""
+
+    turns: int = 8  # answers that are sampled
+    tokens: int = 4096  # of a whole conversation, the first prompt included
+    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
+    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
+    characters: int = 8000  # of a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run at once
+
+
+@dataclass
+class Conversation:
+    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+
+    number: int  # of the row in its batch
+    prompt: object  # of the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
+    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
+    calls: int = 0  # of tools, those that cannot be read included
+    failures: int = 0  # calls that came to an error
+    seconds: float = 0.0  # in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
+    finished: bool = False  # the last answer ended by itself
+    form: str | dict = ""  # of tool calls
+    place: str = ""  # where its row stands, where that is not the batch
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def row(self) -> str:
+        """How messages name it."""
+        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+
+def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
+    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+
+    Raises:
+        EnvironmentFault: it raised.
+    """
+    outcomes, waiting = [], {}
+    for i, (talk, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(talk.environment, method), **arguments)
+        outcomes.append(Outcome())
+        if inspect.iscoroutinefunction(bound.func):
+            waiting[i] = [bound]
+            continue
+        try:
+            outcomes[i].value = bound()
+        except Exception as error:
+            raise environment_fault(talk.kind, method, talk.row, error) from error
+    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = found[0]
+    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+
+
+def checked(method: str, talk: Conversation, outcome: Outcome):
+    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    if isinstance(outcome.error, OutOfTime):
+        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+    if outcome.error is not None:
+        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+    return outcome.value
+
+
+def checked_text(method: str, talk: Conversation, value) -> str | None:
+    """A string or None that an environment returned."""
+    if value is None or isinstance(value, str):
+        return value
+    got = f"{method} returned a {type(value).__name__}"
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+
+
+def checked_number(what: str, talk: Conversation, value) -> float:
+    """A finite number that an environment gave."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+
+
+def tool_text(tool: Callable, arguments: dict, limit: int):
+    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    value = tool(**copy.deepcopy(arguments))
+    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
+
+
+async def awaited_text(value, limit: int) -> str:
+    """`tool_text` of an async tool."""
+    return cut(str(await value), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text, or its beginning and a note of how long it was."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def error_text(error: BaseException, limit: int) -> str:
+    """An error as TRL tells it to the model."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of a class whose __str__ raises
+        said = type(error).__name__
+    return cut(str({"error": said}), limit)
+
+
+def missing_tool(name: str, /, **arguments) -> None:
+    """Raise what TRL does for a tool that is not there."""
+    raise ValueError(f"Tool {name} not found.")
+
+
+def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+    """The tool calls of the last answer, to be made in order."""
+    calls = []
+    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+        name = function["name"]
+        known = name in talk.kind.tool_names
+        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
+    return calls
+
+
+def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+    """The results of the last answer's tool calls as messages."""
+    messages = []
+    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+        failed = outcome.error is not None
+        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        content = error_text(outcome.error, limits.characters) if failed else outcome.value
+        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
+    return messages
+
+
+# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
+
+
+def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    talks, calls = [], []
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") or ""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
+        kind = environments.kind_of(row["columns"])
+        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        given = environments.reset_arguments(messages, row["columns"])
+        talks.append(talk)
+        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", talk, value)
+        if said is not None:
+            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
+        try:
+            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
+            raise UserError(f"environment {talk.kind.name}, {what}") from error
+        length = len(talk.prompt_ids)
+        need(
+            length + limits.answer_tokens <= limits.tokens,
+            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
+            f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
+        )
+    return talks
+
+
+def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    before = talk.ids
+    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
+    talk.response_ids += ids
+    talk.response_mask += [1] * len(ids)
+    talk.rollout_logprobs += logprobs
+    talk.finished = bridge.ends(ids)
+    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
+    message, problem = {"role": "assistant", "content": text}, ""
+    if talk.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
+    talk.messages.append(message)
+    return text, problem
+
+
+def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    said, jobs = [[] for _ in talks], {}
+    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+        if problem:
+            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
+        elif talk.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(talk, limits)}
+            talk.ended_by = "turns" if last else ""
+        elif talk.kind.talks:
+            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        else:
+            talk.ended_by = "answer"
+    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, found, strict=True):
+        talk = talks[i]
+        talk.seconds += sum(outcome.seconds for outcome in outcomes)
+        if talk.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(talk, outcomes, limits)
+            continue
+        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
+        talk.ended_by = "reply" if reply is None else ""
+    for talk in talks:
+        take_turn_reward(talk)
+    return said
+
+
+def take_turn_reward(talk: Conversation) -> None:
+    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    value = getattr(talk.environment, "turn_reward", 0.0)
+    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    if value:
+        talk.environment.turn_reward = 0.0
+
+
+def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    if talk.ended_by or not messages:
+        return
+    if last:
+        talk.ended_by = "turns"
+        return
+    start, end = talk.spans[-1]
+    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
+    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        talk.ended_by = "tokens"
+        return
+    talk.messages += messages
+    talk.response_ids += between
+    talk.response_mask += [0] * len(between)
+    talk.rollout_logprobs += [0.0] * len(between)
+
+
+def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
+    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
+        go_on(talk, messages, last, bridge, limits)
+
+
+def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    scoring = [talk for talk in talks if talk.kind.scores]
+    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
+    for talk, value in zip(scoring, values, strict=True):
+        talk.score = None if value is None else checked_number("get_reward", talk, value)
+    for talk in talks:
+        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
+            talk.score = sum(talk.turn_rewards)
+        if talk.score is not None:
+            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+
+
+def play(
+    rows: list[dict],
+    environments: Environments,
+    bridge: TurnBridge,
+    sample: Callable,
+    limits: PlayLimits,
+    form: str | dict = "",
+) -> list[Conversation]:
+    """Play a conversation for each row.
+
+    Args:
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
+            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
+            Ids hold the end token if the answer ended by itself.
+        form: how the model writes tool calls, of `call_format`.
+
+    Raises:
+        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+    """
+    talks = begin(rows, environments, bridge, limits)
+    for talk in talks:
+        talk.form = form
+    for turn in range(limits.turns):
+        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        if not now:
+            break
+        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        take_turn(now, sampled, last, bridge, limits)
+    score_all(talks, limits)
+    return talks
+
+
+def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+    """Means over conversations, for the log of a run."""
+    n, calls = len(talks), sum(talk.calls for talk in talks)
+    return {
+        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
+        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "tool/calls_mean": calls / n,
+        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
+        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+    }
+
+
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
+
+OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+
+TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
+
+
+def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
+    """Raise UserError for settings of conversations where there are none."""
+    usual = type(config)()
+    for name in names:
+        idle = not converses and getattr(config, name) != getattr(usual, name)
+        got = f"got {name} {getattr(config, name)} without an environment"
+        need(not idle, f"{got}; expected one beside it; try --environment FILE.py:Class")
+
+
+def check_room(config, prompt_tokens: int) -> None:
+    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    shortest = prompt_tokens + config.max_new_tokens
+    need(
+        config.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
+def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
+    """Raise UserError if a conversation can be longer than the model's positions.
+
+    Args:
+        bound: the setting that bounds an answer.
+    """
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
+    )
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment says what a conversation is worth."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def check_chat_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer that knows no turns."""
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+
+
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
+
+    Args:
+        functions: names of the reward functions beside the environments.
+    """
+    need(
+        OF_ENVIRONMENT not in functions,
+        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
+    )
+    for kind in environments.kinds.values():
+        need(
+            functions or pays(kind),
+            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
+            "get_reward(self) -> float",
+        )
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
+    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    tools = any(kind.tools for kind in environments.kinds.values())
+    limits = PlayLimits(
+        turns=config.max_turns,
+        tokens=config.conversation_tokens,
+        answer_tokens=config.max_new_tokens,
+        seconds=config.tool_timeout,
+        characters=config.tool_characters,
+    )
+    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
+    return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
+
+
+def playable_rows(
+    config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
+) -> list[dict]:
+    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+
+    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+
+    Args:
+        limit: the setting that bounds a prompt.
+    """
+    kept, most = [], getattr(config, limit)
+    for row in rows:
+        prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        try:
+            ids = setup.bridge.render(turns, tools)
+        except ValueError as error:
+            raise UserError(
+                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
+            ) from error
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows with the prompts that began their conversations, and the messages after these."""
+    begun = [message_count(row) for row in rows]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+
+
+def message_count(row: dict) -> int:
+    """How many messages a row's prompt is."""
+    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
+def pieces(tokenizer, talk: Conversation) -> list[dict]:
+    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    found, end_before = [], 0
+    for start, end in talk.spans:
+        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
+            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+        end_before = end
+    return found
+
+
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
+
+
+def config_file(source: str) -> str | None:
+    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    if Path(source).is_dir():
+        file = Path(source) / "adapter_config.json"
+        return str(file) if file.is_file() else None
+    if not is_hub_id(source):
+        return None
+    from transformers.utils import find_adapter_config_file
+
+    hub_is_reached()  # or its client would try again for a minute
+    return find_adapter_config_file(source)
+
+
+def merge_command(source: str, *flags: str) -> str:
+    """The command that merges an adapter into its base."""
+    script = BUNDLE / "scripts" / "merge_adapter.py"
+    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
+    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+
+
+def adapter_settings(source: str) -> dict | None:
+    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    file = config_file(source)
+    if not file:
+        return None
+    got = f"got the adapter {source!r}"
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        task, kind = settings.get("task_type"), settings.get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    if Path(source).is_dir():
+        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
+        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
+        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+    return settings
+
+
+def base_of(source: str, base: str = "") -> str:
+    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    settings = adapter_settings(source)
+    if not settings:
+        return source
+    base = base or settings.get("base_model_name_or_path") or ""
+    is_here = Path(base).is_dir() if base else False
+    need(
+        is_here or is_hub_id(base),
+        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+    )
+    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
+    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
+    return str(Path(base).resolve()) if is_here else base
+
+
+def tokenizer_of(source: str, base: str = "") -> str:
+    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    if not adapter_settings(source):
+        return source
+    from transformers.utils import cached_file
+
+    files = ("tokenizer_config.json", "tokenizer.json")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    own = any(cached_file(source, name, **quiet) for name in files)
+    return source if own else base_of(source, base)
+
+
+def settle_model(config: BaseConfig) -> None:
+    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    settings = adapter_settings(config.model)
+    for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
+        given, of_adapter = getattr(config, name), settings[key]
+        need(
+            given in (0, of_adapter),
+            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
+            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
+            f"{merge_command(config.model)}",
+        )
+        setattr(config, name, type(given)(of_adapter))
+
+
+def saved_rows(base, weights: dict) -> dict:
+    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
+    layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
+    for key, x in weights.items():
+        name, _, part = key.removeprefix("base_model.model.").rpartition(".")
+        layer = next((layer for layer in layers if f"{name}.".startswith(f"{layer}.")), None)
+        if layer and part == "weight" and not name.endswith(("lora_A", "lora_magnitude_vector")):
+            rows[layer] = x.shape[0]
+        elif layer and part == "lora_embedding_A":
+            rows[layer] = x.shape[1]
+    return rows
+
+
+def fit_embeddings(base, source: str) -> None:
+    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    from peft.utils import load_peft_weights
+    from transformers import AutoTokenizer
+
+    known = base.get_input_embeddings().weight.shape[0]
+    rows = saved_rows(base, load_peft_weights(source, device="cpu"))
+    size = max(rows.values(), default=known)
+    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+    beyond = set()
+    if tokenizer_of(source) == source:
+        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+    if beyond:  # a plain model may have a few, too
+        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+    need(
+        not beyond and (size <= known or tied or len(rows) == 2),
+        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
+        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
+        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
+    )
+    if size != known:
+        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+
+
+def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    from peft import PeftConfig, PeftModel
+
+    fit_embeddings(base, source)
+    settings = PeftConfig.from_pretrained(source)
+    settings.base_model_name_or_path = base.name_or_path
+    settings.lora_dropout = dropout
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
+    except (RuntimeError, ValueError, UserWarning) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
+        advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
+        raise UserError(f"{got}; {advice}") from None
+    return model.eval()
+
+
+def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
+    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
+
+    Args:
+        base: the adapter's, where it is not the one that it names.
+        options: of `from_pretrained`.
+    """
+    from transformers import AutoModelForCausalLM
+
+    found = base_of(source, base)
+    if found == source:
+        return auto_class.from_pretrained(source, **options)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+
+
+def merged(model):
+    """The network with its adapter merged into the weights; a plain one as it is."""
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    untie(model)
+    plain = model.merge_and_unload()
+    note_untied(plain)
+    return plain
+
+
+def untie(model) -> None:
+    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
+    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
+    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
+    if any(tuned) and first.weight is last.weight:
+        last.weight = torch.nn.Parameter(last.weight.detach().clone())
+
+
+def note_untied(model) -> None:
+    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
+        model.config.tie_word_embeddings = False
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
+
+
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
+
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def attention_choice(config: BaseConfig) -> dict:
+    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    kind = config.attn_implementation
+    return {} if kind == "auto" else {"attn_implementation": kind}
+
+
+def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
+    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    kind = config.attn_implementation
+    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
+    return UserError(
+        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
+        f"architecture has; try --attn_implementation auto{package}"
+    )
+
+
+def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
+    """What is told of a model that does not load."""
+    if isinstance(error, UserError):
+        return error
+    if config.attn_implementation != "auto" and "attention" in str(error).lower():
+        return refuse_attention(config, source, error)
+    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
+def shaped_network(config: BaseConfig, source: str):
+    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        shape = AutoConfig.from_pretrained(base_of(source))
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise load_error(config, source, error) from error
+
+
+def generation_settings(source: str):
+    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source)
+    except OSError:  # no such file
+        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+
+
+def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
+    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+
+    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    """
+    from transformers import GenerationConfig
+
+    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+# ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
+
+
+class StaleSamplerError(UserError):
+    """The sampler does not have the policy's weights."""
+
+    code = 5
+
+
+def checksums(x, dtype):
+    """Sum and sum of squares of a tensor's elements as `dtype` has them, [2] in float64.
+
+    Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
+    """
+    import torch
+
+    total = torch.zeros(2, dtype=torch.float64, device=x.device)
+    for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
+        piece = piece.to(dtype).double()
+        total += torch.stack([piece.sum(), piece.square().sum()])
+    return total
+
+
+def same_checksums(a, b, count: int) -> bool:
+    """Whether two checksums of `count` elements agree up to the rounding of float64 sums; NaN does not."""
+    largest = max(a[1].item(), b[1].item())
+    sums = abs(a[0] - b[0]).item() <= 1e-12 * (count * largest) ** 0.5  # at least 1e-12 sum |x|
+    return sums and abs(a[1] - b[1]).item() <= 1e-12 * largest
+
+
+def held_by(layer, name: str, dtype):
+    """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
+
+    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
+    a layer makes of one-hot inputs is exact.
+    """
+    import torch
+
+    x = layer._parameters[name]
+    packed = name == "weight" and hasattr(layer, "cpu_linear")
+    if packed and not x.numel():
+        width = layer.input_size_per_partition
+    elif packed and type(layer).__name__ == "ParallelLMHead":
+        width = x.shape[1]
+    else:
+        return x if x.dtype == dtype and x.numel() else None
+    rows = torch.eye(width, dtype=dtype).split(256)
+    return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
+
+
+def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]]) -> str | None:
+    """What vLLM calls the tensor that it keeps a tensor of the policy in, such as qkv_proj for q_proj."""
+    if name in names:
+        return name
+    module, _, leaf = name.rpartition(".")
+    parent, _, own = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
+    return next((found for found in fused if found in names), None)
+
+
+def adapters_in_sampler(sampler) -> dict:
+    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
+    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
+    for prefix, layer in sampler.named_modules():
+        parent, _, own = prefix.rpartition(".")
+        for side in ("A", "B"):
+            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
+            if isinstance(slices, (tuple, list)):
+                names = packed.get(own, [own])
+                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
+    return found
+
+
+def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
+    held, wrong, lost = adapters_in_sampler(sampler), [], []
+    for name, x, factor in adapters:
+        found = held.get(name)
+        if found is None:
+            lost.append(name)
+        elif not same_checksums(
+            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
+        ):
+            wrong.append(name)
+    return wrong, lost
+
+
+def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """Compare the policy's tensors with those of a vLLM model after a copy.
+
+    Args:
+        named: (name, tensor) as they were copied, LoRA's apart from the others.
+        sampler: vLLM's network.
+
+    Returns:
+        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
+    """
+    import torch
+
+    layers = {
+        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
+        for prefix, layer in sampler.named_modules()
+        for name in layer._parameters
+        if layer._parameters[name] is not None
+    }
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
+    expected, lost = {}, []
+    for name, x in named:
+        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if found is None:
+            lost.append(name)
+            continue
+        own = checksums(x, dtype)
+        count, total = expected.get(found, (0, torch.zeros_like(own)))
+        expected[found] = count + x.numel(), total + own
+    wrong = []
+    for name, (layer, leaf) in layers.items():
+        x = held_by(layer, leaf, dtype)
+        if x is None or name not in expected:
+            lost.append(name)
+            continue
+        count, total = expected[name]
+        if not same_checksums(checksums(x, dtype).to(total.device), total, count):
+            wrong.append(name)
+    return wrong, lost
+
+
+class SyncCheck:
+    """When a sampler is compared with the policy, and what is said where they differ.
+
+    Args:
+        every: steps between comparisons; those of the first two steps come too (0: none at all).
+        advice: what to try where they differ.
+    """
+
+    def __init__(self, every: int, advice: str):
+        self.every, self.advice, self.checked, self.partly = every, advice, None, False
+
+    def due(self, step: int) -> bool:
+        """Whether to compare the copy after `step` updates; each step's first copy only."""
+        first = self.checked is None or step == 1
+        if not self.every or step == self.checked or not (first or step % self.every == 0):
+            return False
+        self.checked = step
+        return True
+
+    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
+
+        Args:
+            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
+        """
+        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
+        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
+                f"tensors: {names}; expected equal checksums; try {self.advice}"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+
+    def judge(self, step: int, gap: float, exact: bool) -> None:
+        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
+
+        Args:
+            exact: both compute in float32.
+        """
+        most = 0.01 if exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
+                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                "or --check_sync 0 if the sampler is meant to be another"
+            )
+
+
+# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
+
+# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
+# 0.31 on vLLM asks for an older transformers than this bundle does.
+VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
+VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
+BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
+
+
+def import_vllm(flag: str, instead: str):
+    """Return the module vllm, its engine in this process, where weights can be copied into it.
+
+    Args:
+        flag: what asked for it.
+        instead: what to try where it is not to be had.
+    """
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
+    # it warns at every copy that rotary embeddings have no weights
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        import vllm
+    except ImportError as error:
+        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    found = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    return vllm
+
+
+def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
+    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
+
+    Args:
+        pairs: the flag's values.
+        owned: arguments that the program sets itself, and what to use for them.
+    """
+    if not pairs:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    actions, values = {action.dest: action for action in parser._actions}, {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{what}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, what)
+    return values
+
+
+def vllm_value(parser, action, text: str, what: str):
+    """`text` as the value of an argument of vLLM's command line."""
+    flag = "--" + action.dest.replace("_", "-")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
+
+    def refuse(message: str):
+        raise UserError(f"{what}a value that vLLM takes: {message}")
+
+    parser.error = refuse
+    return getattr(parser.parse_args(line), action.dest)
+
+
+# ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def attention_kind(implementation: str | None) -> str:
+    """What PassShape calls an attention of transformers."""
+    name = implementation or "sdpa"
+    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
+
+
+def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
+    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
+    if model.norm == "layer":
+        return 4 if run.casts else run.stream
+    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
+
+
+def attention_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the attention of one layer keeps, from its queries to its output."""
+    width, queries, keys = run.compute, model.queries, model.keys
+    repeated = run.padded or run.attention == "eager"
+    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
+    if run.lora_rank and run.casts:
+        per_token += queries * width
+    if model.qk_norm:
+        per_token += (queries + keys) * norm_bytes(model, run, width)
+    pairs = run.rows * run.length**2
+    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
+        scores = 4 + width * (width < 4) + width * model.softcap
+        return run.tokens * per_token + pairs * model.heads * scores
+    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
+    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
+    if run.casts and model.gated:
+        inputs = 4 if model.experts else 5
+    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
+    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
+    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def adapter_weights(model: DecoderShape, rank: int) -> int:
+    """Weights of LoRA adapters of a rank on all linear layers."""
+    hidden, inner = model.hidden, model.inner * (not model.experts)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
+    return model.layers * rank * sides
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
+    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
+    buffers += model.logit_softcap
+    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
+
+
+def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
+
+    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
+    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
+    """
+    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
+    if run.checkpointing:
+        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
+    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
+
+
+def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
+    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
+
+    Args:
+        head: bytes that output layer and loss take while they run, see `head_bytes`.
+    """
+    saved = saved_for_backward(model, run)
+    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
+    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
+    copies, layer = weight_copies(model, run), layer_transient(model, run)
+    if not run.checkpointing:
+        return mask + saved + max(states + head, layer)
+    forward = model.layers * copies + layer
+    again = layer_activations(model, run) + copies + layer
+    return mask + saved + max(forward, states + head, again)
+
+
+def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
+    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
+    embeddings = min(model.embeddings, parameters)
+    return (parameters - embeddings) * width + embeddings * embedding_width
+
+
+def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
+    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
+    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_folders(groups: Path, listing: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    import torch
+
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+def changed_settings(config, **resolved) -> dict:
+    """The settings that differ from their defaults, with the values that were worked out."""
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
+    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+
+    Args:
+        device: what networks will lie on.
+        plan: the batch and what else is to be shown.
+        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        settings: those that differ from their defaults.
+    """
+    machine = device_memory(device)
+    batch, rest = {"batch": plan.pop("batch")}, plan
+    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
+    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
+    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
+    if machine and processes * memory[name] > machine["free"]:
+        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
+        say(
+            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
+            "--gradient_checkpointing, smaller micro-batches or a smaller model"
+        )
+
+
+# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
+
+PANELS = (  # title and metrics of each plot; what a run does not log is left out
+    ("reward", ("reward/mean", "eval/accuracy")),
+    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
+    (
+        "explained variance, equal groups, overlap",
+        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    ),
+    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
+)
+
+
+def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    drawn = []
+    for title, keys in panels:
+        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if any(lines.values()):
+            drawn.append((title, {key: points for key, points in lines.items() if points}))
+    columns = min(3, max(1, len(drawn)))
+    shape = max(1, math.ceil(len(drawn) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
+    for axis in axes.flat[len(drawn) :]:
+        axis.set_visible(False)
+    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(target.absolute().parent.name)
+    figure.supxlabel("step")
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
+# ------------------------------------------------------------------ sample tokens (src/parts/running/sample_tokens.py)
+
+LOGGED = 8  # samples of a step or an evaluation
+
+
+def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
+    """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
+
+    A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
+    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
+    """
+    lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
+    for end in range(1, len(ids) + 1):
+        before, text = (tokenizer.decode(ids[start:stop], skip_special_tokens=False) for stop in (done, end))
+        if len(text) > len(before) and not text.endswith("\ufffd"):
+            lengths.append(len(text) - len(before))
+            start, done = done, end
+        else:
+            lengths.append(0)
+    rest = len(tokenizer.decode(ids, skip_special_tokens=False)) - sum(lengths)
+    if rest < 0:  # a tokenizer whose pieces are no pieces of the text
+        return [0] * (len(ids) - 1) + [rest + sum(lengths)]
+    return [*lengths[:-1], lengths[-1] + rest] if lengths else []
+
+
+def token_figures(tokenizer, sample: dict) -> dict:
+    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
+
+    Returns:
+        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
+        {} for a completion that was not sampled.
+    """
+    if "offpolicy" in sample:
+        return {}
+    ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
+    if "turn_ends" in sample:
+        spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]
+
+    def sampled(values: list) -> list:
+        return [value for start, end in spans for value in values[start:end]]
+
+    lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
+    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
+    advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
+    if len({*advantages}) == 1:
+        return found | {"advantage": advantages[0]}
+    return found | ({"advantages": advantages} if advantages else {})
+
+
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
+
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = (
+    "prompt",
+    "completion",
+    "score",
+    "rewards",
+    "finished",
+    "advantage",
+    *OF_CONVERSATIONS,
+)  # of samples.jsonl
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
+
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+        tokenizer: of samples whose tokens' figures are written too; None: they are not.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
+        self.tokenizer = tokenizer
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
+            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
+            self.bar.write(text, file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+
+    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:LOGGED]:
+                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
+
+
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
+
+
+def saved_settings(folder: Path) -> dict:
+    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
+    if not (folder / "config.json").exists():
+        return {}
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:  # broken
+        saved = None
+    need(
+        isinstance(saved, dict) and "output_dir" in saved,
+        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
+        "--output_dir",
+    )
+    return saved
+
+
+def finished_work(folder: Path) -> list[str]:
+    """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
+    log = folder / "metrics.jsonl"
+    names = ["final"] if (folder / "final").exists() else []
+    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
+        names.append("metrics.jsonl")
+    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
+        names.append("checkpoints")
+    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
+        names.append("rounds")
+    return names
+
+
+def check_folder(config: BaseConfig) -> bool:
+    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+
+    Raises:
+        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    """
+    folder = Path(config.output_dir)
+    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    if not work:
+        return False
+    if not config.resume:
+        raise UserError(
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir"
+        )
+    changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+    text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+    need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    return True
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json and versions.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
+
+
+# ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
+
+LAST = 3  # steps at the end that are judged, fewer in a run as short
+KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+
+
+def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
+    """What went wrong, a clause each; empty where nothing is plain.
+
+    Args:
+        rows: of metrics.jsonl.
+        summary: has the held-out figures with their intervals.
+        rate: the flag of the learning rate.
+    """
+
+    def last(name: str) -> list[float]:
+        """The values of the last steps; none where the run has only one."""
+        values = [row[name] for row in rows if name in row]
+        return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
+
+    found, lower = [], f"try a lower {rate}"
+    scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
+    spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
+    alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
+    drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    if fell:
+        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
+        before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
+        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
+            values = [summary[f"{key}_{when}"] for when in ("before", "after")]
+            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+        if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
+            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+    cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
+    if cut and min(cut) > 0.95:
+        found.append(
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+        )
+    if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
+        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return found
+
+
+# ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
+
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
+LINE = 200  # characters of a message that are shown
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
+
+
+def run_summary(config: BaseConfig, state: dict) -> dict:
+    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+    for when in ("before", "after"):
+        evaluation = state[f"eval_{when}"]
+        if evaluation:
+            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
+            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
+            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
+    if state["eval_before"] and state["eval_after"]:
+        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
+        pairs = sorted(
+            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
+        )
+        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
+            summary[f"eval_{when}"]["examples"] = list(shown)
+    return summary
+
+
+def interval_of(metrics: dict, key: str) -> list[float] | None:
+    """The 95% interval of eval/KEY, where there is one."""
+    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
+    return None if None in ends else ends
+
+
+def report(config: BaseConfig, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
+    summary["faults"] = faults_at_end(rows, summary, rate)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        print_held_out(summary)
+    tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    if summary["faults"]:
+        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
+    tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
+
+
+def print_held_out(summary: dict) -> None:
+    """Print completions, or one conversation, and figures of the held-out prompts, before and after."""
+    examples = [summary[f"eval_{when}"]["examples"] for when in ("before", "after")]
+    if all("messages" in of_time[0] for of_time in examples):
+        print_conversations(*[of_time[0] for of_time in examples])
+    else:
+        print_completions(*examples)
+    for key, (name, form) in HELD_OUT.items():
+        if f"{key}_before" in summary:
+            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
+            tell(f"held-out {name} {before} -> {after}", end=", ")
+
+
+def print_completions(examples_before: list[dict], examples_after: list[dict]) -> None:
+    """Print a line for each prompt."""
+    for before, after in zip(examples_before, examples_after, strict=True):
+        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+        tell(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+
+
+def print_conversations(before: dict, after: dict) -> None:
+    """Print two conversations, a line for each message."""
+    for when, talk in (("before", before), ("after", after)):
+        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
+        for message in talk["messages"]:
+            tell(f"  {message['role']:9}  {message_line(message)}")
+
+
+def message_line(message: dict) -> str:
+    """What a message says, and the tools that it calls, in one line."""
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
+    text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
+    return text if len(text) <= LINE else f"{text[:LINE]}…"
+
+
+def with_interval(summary: dict, key: str, form: str, when: str) -> str:
+    """A figure of the summary, and its interval where there is one."""
+    ends = summary.get(f"{key}_interval_{when}")
+    return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
+
+
+# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
+
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
+
+
+def accuracy_figures(samples: list[dict]) -> dict[str, float]:
+    """eval/accuracy, the share of samples with full marks (1 or more) from the first reward, and its 95 % interval."""
+    values = [next(iter(s["rewards"].values())) for s in samples]
+    right = sum(value is not None and value >= 1.0 for value in values)
+    low, high = wilson_interval(right, len(samples))
+    return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
 
 
 # ---------------------------------------------------------------------- settings (src/programs/grpo_train/settings.py)
@@ -930,5051 +6040,6 @@ def fill_in(config: Config, parameters: int) -> Config:
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, config_class, description)
-
-
-# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
-
-
-def corrects(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
-
-
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
-
-    def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
-
-    return condition
-
-
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
-IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high", "delta"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
-        "there are no held-out prompts",
-        "--eval_data FILE",
-    ),
-]
-# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
-OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-)
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
-
-
-def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
-
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
-    """
-    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
-    once = "a rollout has one optimizer step, whose ratio is 1"
-    table = [*IDLE]
-    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
-        acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
-        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
-    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
-    lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
-        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
-            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
-    return lines
-
-
-def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
-    """Print `idle_settings` on stderr."""
-    for line in idle_settings(config, updates, named):
-        say(f"note: {line}")
-
-
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
-
-GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
-
-
-def world() -> tuple[int, int]:
-    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    import torch.distributed as dist
-
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
-    """Merge every process's rows into the order of the batch; an error of one is raised by all.
-
-    Args:
-        shares: which rows of the batch each process has; None: rank::world.
-    """
-    size = world()[1]
-    if size == 1:
-        if error:
-            raise error
-        return mine
-    import torch.distributed as dist
-
-    parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
-    for _, failure in parts:
-        if failure:
-            raise failure
-    merged = [None] * sum(len(rows) for rows, _ in parts)
-    for i, (rows, _) in enumerate(parts):
-        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
-            merged[place] = row
-    return merged
-
-
-def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
-
-
-def end_at_once(code: int) -> None:
-    """End this process and those that multiprocessing has started, whatever they wait for."""
-    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
-        child.kill()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
-
-
-class StopRequest:
-    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
-
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
-    """
-
-    def __init__(self):
-        self.signum, self.earlier, self.end = 0, {}, None
-        if threading.current_thread() is threading.main_thread():  # signals reach no other
-            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore(self) -> None:
-        """Put the earlier handlers back."""
-        if self.end:
-            self.end.cancel()
-        for signum, handler in self.earlier.items():
-            signal.signal(signum, handler)
-
-    def handle(self, signum, frame) -> None:
-        """Signal handler."""
-        if self.signum:
-            if not self.end:
-                self.end = threading.Timer(GRACE_S, end_at_once, [130])
-                self.end.daemon = True
-                self.end.start()
-            raise KeyboardInterrupt
-        self.signum = signum
-        say("stopping after this step; once more to stop at once")
-
-    def agreed(self) -> int:
-        """The signal that any process got, 0 for none."""
-        return max(gather_rows([self.signum]))
-
-
-# ------------------------------------------------------------------------------ memory used (src/parts/memory_used.py)
-
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
-
-
-def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
-
-    Every process must call it.
-    """
-    import torch
-
-    found = {}
-    if STATM.exists():
-        pages = int(STATM.read_text().split()[1])
-        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
-    if torch.cuda.is_initialized():
-        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    of_all = gather_rows([found])
-    return {name: max(one[name] for one in of_all) for name in found}
-
-
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
-
-
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
-
-
-def exit_code(
-    run,
-    mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
-) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
-
-    Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
-    """
-    try:
-        return run()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say(stopped)
-        if __name__ == "__main__":  # threads and pools of a reward may never end
-            end_at_once(130)
-        return 130
-    finally:
-        leave_processes()
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
-
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
-}
-POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
-}
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
-)
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
-
-
-class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
-
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
-
-    def close(self) -> None:
-        """Close the file below too."""
-        self.inner.close()
-        super().close()
-
-    def readable(self) -> bool:
-        """This is a file to read from."""
-        return True
-
-    def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
-        try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
-
-
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
-        yield chunk
-
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
-    """
-    name = "stdin" if source == "-" else source
-    with contextlib.ExitStack() as opened:
-        try:
-            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
-            head = opened.enter_context(raw).peek(HEAD_BYTES)
-        except OSError as error:
-            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
-        opened.pop_all()
-    return raw, form
-
-
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
-    if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
-        got = f"{name}: got JSON in a file that is read as {form}"
-        raise UserError(f"{got}; expected text; try renaming it to end in .json")
-    if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
-
-
-def holds_json(head: bytes) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
-    if not text.startswith(("{", "[")):
-        return False
-    for part in (text.partition("\n")[0], text):
-        with contextlib.suppress(ValueError, RecursionError):
-            return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
-
-
-def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
-        normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
-
-
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
-LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
-
-
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
-
-    Args:
-        stream: UTF-8 bytes that can be peeked at.
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
-        chosen: the same, whatever the file shows.
-    """
-    csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
-
-
-def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
-    names = filled([cell.strip() for cell in header])
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
-    return names
-
-
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
-    while True:
-        start = reader.line_num
-        line = start + above + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
-            if reader.line_num == start:
-                return
-            continue
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
-        elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
-        else:
-            yield line, dict(zip(names, cells, strict=True))
-
-
-def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
-    size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
-    return cells[:size]
-
-
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
-    try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
-    except csv.Error:
-        pass
-    return records
-
-
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
-    for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
-
-
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
-
-ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
-LISTS = {
-    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
-}
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
-CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
-)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
-CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
-
-
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
-
-    Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
-    """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
-        return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
-        return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
-
-
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
-
-
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
-
-
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
-
-
-def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
-    asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
-    if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
-        places = [*max(value.values(), key=len)]
-        return [{key: column.get(place) for key, column in value.items()} for place in places]
-    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
-    if not asking or not lists or not all(map(is_column, asking)):
-        return None
-    sizes = {key: len(column) for key, column in value.items()}
-    listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
-    got = f"{name}: got columns of unequal length ({listed})"
-    need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
-    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
-    texts = all(isinstance(item, str) and item.strip() for item in items)
-    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
-
-
-def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
-
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
-    """
-    chats = {}
-    for name in CHAT_COLUMNS:
-        text = row.get(name)
-        start = CHAT.match(text) if isinstance(text, str) else None
-        if not start or not text.rstrip().endswith(("]", "}")):
-            continue
-        try:
-            messages = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
-            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
-            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
-            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
-        messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
-            chats[name] = messages
-    return {**row, **chats} if chats else row
-
-
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
-
-
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
-
-
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
-    rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
-    return rows
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-
-
-def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
-    import datasets
-
-    name, _, split = source.partition("@")
-    name, _, subset = name.partition(":")
-    offline = not hub_is_reached()
-    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
-    try:
-        yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
-        why = "and the hub cannot be reached" if offline else "and the hub says"
-        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
-
-
-@functools.cache
-def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
-    import huggingface_hub.constants as hub
-
-    if hub.HF_HUB_OFFLINE:
-        return False
-    try:
-        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
-    except OSError as error:
-        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
-        hub.HF_HUB_OFFLINE = True
-        return False
-    return True
-
-
-def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
-        try:
-            decoded.append(with_chats(row))
-        except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
-
-
-def check_prompt(prompt, where: str) -> None:
-    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
-    try:
-        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
-    except RowFlaw:
-        as_text = True
-    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
-    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
-
-
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
-
-# texts that a question is asked about, in the order in which they stand before it
-READ_FIRST = (
-    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
-)
-# perhaps a part of the question, perhaps a note about it
-DOUBTFUL = (
-    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
-    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
-    *("上下文", "背景", "文章", "材料", "原文", "段落"),
-)
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
-MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-
-
-def plain_name(name: str) -> str:
-    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
-        return True
-    words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
-
-
-def head_of(name: str) -> str:
-    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name, which may be in camel case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, sound, or where they lie."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    found = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The columns with the choices of a question, one or several; () where none looks like it."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
-                continue
-        return (name,)
-    for family in families:
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    """Whether a cell holds nothing: null, blanks, an empty list or object."""
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep; of a chat message its content."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
-        if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
-
-
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
-def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
-    counts, answered = Counter(), 0
-    for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
-    if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
-    if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
-        )
-    return counts
-
-
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
-
-
-def template_settings(config) -> dict:
-    """--chat_template_kwargs as a dict."""
-    try:
-        found = json.loads(config.chat_template_kwargs or "{}")
-    except ValueError:
-        found = None
-    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(found, dict) and not kept & {*found},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
-    return found
-
-
-def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
-    return Path(file).read_text(encoding="utf-8")
-
-
-def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
-    if file:
-        tokenizer.chat_template = template_text(file)
-
-
-def as_turns(prompt, chat: bool):
-    """The prompt as it is sent: with --chat, a string is a user's turn."""
-    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
-
-
-def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
-    try:
-        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-    except ValueError:
-        return arguments
-    return value if isinstance(value, dict) else arguments
-
-
-def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
-    if isinstance(call, dict):
-        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
-    return [recast(form, one) for one in call] if isinstance(call, list) else call
-
-
-def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
-
-
-def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
-
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
-    """
-    objects = with_arguments(as_object, messages)
-    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
-    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
-    try:
-        text = tokenizer.apply_chat_template(objects, **given)
-        if not any(str(value) in text for value in arguments):
-            return text
-    except TypeError:
-        if not arguments:
-            raise
-    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
-
-
-def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
-
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
-    """
-    text = messages[-1]["content"]
-    if messages[-1]["role"] != "assistant":
-        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
-    if messages[-1].get("tool_calls"):
-        raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
-        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
-    try:
-        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
-        whole = ""
-    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
-    if kept is None:
-        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
-    begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
-        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
-    return begun + text
-
-
-def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
-    """Token ids of `chat_text`."""
-    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
-        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
-
-
-def template_marks(tokenizer) -> list[str]:
-    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
-    try:
-        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-    except Exception:  # a template raises what it likes
-        return []
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
-    after = text.rpartition("Question")[2].strip()
-    marks = [token for token in added if token in text and token.strip()]
-    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
-
-
-def strings_past_template(config, tokenizer, prompts: list) -> int:
-    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
-    if config.chat or not tokenizer.chat_template:
-        return 0
-    marks = template_marks(tokenizer)
-    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
-
-
-def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
-    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
-    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
-    if config.chat:
-        marks = template_marks(tokenizer)
-        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
-        need(
-            not twice,
-            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
-            "plain text; try without --chat",
-        )
-    strings = strings_past_template(config, tokenizer, prompts)
-    ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
-    if strings and not ours:
-        say(
-            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
-            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
-            "try --chat"
-        )
-
-
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
-
-
-def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
-    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
-    return "\n".join("".join(text.split()) for text in texts)
-
-
-def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
-    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
-    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
-    return asked_words(row["prompt"]), columns
-
-
-def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
-    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
-    with_columns = bool(getattr(config, "environment", ""))
-    trained = {task_of(row, with_columns) for row in rows}
-    for row in held_out:
-        row["trains"] = task_of(row, with_columns) in trained
-    count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
-    if count:
-        say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
-
-
-def overlap_metric(rows: list[dict]) -> dict[str, int]:
-    """eval/trained_rows of evaluated rows, where there are any."""
-    count = sum(row.get("trains", False) for row in rows)
-    return {"eval/trained_rows": count} if count else {}
-
-
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
-
-RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
-
-
-def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
-    ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
-        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
-        for n in (1, 2, 3):
-            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
-                return ids[n:]
-    return ids
-
-
-def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
-    if isinstance(prompt, str):
-        return encode_text(tokenizer, prompt)
-    if tokenizer.chat_template:
-        return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
-
-
-def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
-    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
-    try:
-        ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # a template raises what it likes, such as "system role not supported"
-        raise UserError(
-            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
-            "other roles, or --chat_template FILE"
-        ) from error
-    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
-    return ids
-
-
-def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
-    rows = read_rows(source)
-    need(rows, f"got data {source!r} without rows; expected at least one")
-    kept, reserved = [], (*RESERVED, config.prompt_column)
-    template = template_settings(config)
-    for number, row in enumerate(rows, start=1):
-        where = f"{source}, row {number}"
-        need(
-            config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        prompt = row[config.prompt_column]
-        check_prompt(prompt, where)
-        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
-        if len(ids) <= config.max_prompt_tokens:
-            columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
-    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
-    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
-    if len(kept) < len(rows):
-        say(f"{source}: left out {too_long}")
-    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
-        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
-    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
-    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
-    return kept
-
-
-def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows = load(config, tokenizer, config.data)
-    held_out = held_out_source(config)
-    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
-    check(config, rows, found)
-    return rows, found
-
-
-def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
-    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
-    import numpy as np
-
-    if not 0 < config.eval_rows < len(rows):
-        return rows
-    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
-    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
-    return [rows[i] for i in sorted(picked.tolist())]
-
-
-# ---------------------------------------------------------------------------------- pass band (src/parts/pass_band.py)
-
-RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
-
-
-def band_of(config) -> tuple[float, float] | None:
-    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
-    return tuple(map(float, config.keep_between)) if config.keep_between else None
-
-
-def check_band(config, group_size: int) -> None:
-    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
-    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
-    if not config.keep_between:
-        return
-    try:
-        low, high = band_of(config)
-    except ValueError:
-        low = high = -1.0
-    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
-    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
-    need(
-        group_size > 1,
-        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
-    )
-
-
-def draw_in_band(
-    config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
-) -> tuple[list[int], int]:
-    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
-
-    A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
-    passes are those of `batch_rows`, so without rates the same rows come.
-
-    Args:
-        rates: running pass rates by row number, as text.
-
-    Returns:
-        (row numbers, the stream's next position).
-    """
-    import numpy as np
-
-    (low, high), picked, order = band_of(config), [], None
-    while len(picked) < wanted:
-        epoch, index = divmod(start, count)
-        if order is None or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if shuffled else np.arange(count)
-            rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
-        row, start = int(order[index]), start + 1
-        if rare[index] or low <= rates.get(str(row), low) <= high:
-            picked.append(row)
-    return picked, start
-
-
-def passes_fully(rewards: dict[str, float | None]) -> bool | None:
-    """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
-    first = next(iter(rewards.values()), None)
-    return None if first is None else first >= 1.0
-
-
-def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> dict[str, float]:
-    """Running pass rates after a step: half of a row's rate so far, half of what its completions show now.
-
-    Args:
-        seen: (row number, whether it passes) of every completion of the step.
-
-    >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
-    {'3': 0.75, '8': 0.5}
-    """
-    found: dict[str, list[bool]] = {}
-    for row, passed in seen:
-        if passed is not None:
-            found.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
-    return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
-
-
-def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
-    """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
-    low, high = band_of(config)
-    below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
-    return {
-        "prompts/seen_frac": len(rates) / count,
-        "prompts/below_frac": below / count,
-        "prompts/within_frac": (len(rates) - below - above) / count,
-        "prompts/above_frac": above / count,
-    }
-
-
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
-
-
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
-
-
-def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
-    if isinstance(completion, str):
-        return completion
-    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
-
-
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
-
-PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
-
-
-def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
-    with contextlib.suppress(OSError):
-        os.chdir(folder)
-
-
-def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
-    for name in os.environ.keys() - variables.keys():
-        del os.environ[name]
-    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
-
-
-def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
-
-
-def umask() -> int:
-    """The mode bits that new files do not get."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
-            signal.signal(number, handler)
-
-
-def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
-    for module, names in modules.items():
-        now = vars(module)
-        for name, value in names.items():
-            if now.get(name, names) is not value:
-                setattr(module, name, value)
-
-
-def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
-        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
-        "environment": (os.environ.copy, put_environment),
-        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
-        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
-        "warnings": (warnings.filters.copy, put_filters),
-        "logging": (lambda: logging.root.manager.disable, logging.disable),
-        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
-        "umask": (umask, os.umask),
-        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
-        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
-    }
-    if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
-    torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
-
-
-def states_of_thread() -> dict:
-    """The same of what a thread has."""
-    torch = sys.modules.get("torch")
-    if not hasattr(torch, "set_default_dtype"):
-        return {}
-    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
-    return {
-        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
-        "device": (torch.get_default_device, put_device, torch.device("cpu")),
-    }
-
-
-class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
-
-    def __init__(self):
-        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
-
-    def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
-        ours = {name: take() for name, (take, *_) in states.items()}
-        for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
-                put(self.changed[name])
-        return ours
-
-    def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
-        for name, (take, put, *fresh) in states.items():
-            now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
-            if now == before:
-                self.changed.pop(name, None)
-                continue
-            self.changed[name] = now
-            put(before)
-
-    @contextlib.contextmanager
-    def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
-        with self.lock:
-            self.inside += 1
-            if self.inside == 1:
-                self.ours = self.enter(states_of_process())
-            mine = self.enter(states_of_thread())
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.leave(states_of_thread(), mine)
-                self.inside -= 1
-                if not self.inside:
-                    self.leave(states_of_process(), self.ours)
-
-
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
-REWARD_STATE = OwnState()
-
-
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
-
-REWARD_FORMS = (
-    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
-)
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
-    return bool(one)
-
-
-class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
-
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
-
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
-    """
-    path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
-        if name in sys.modules:
-            return sys.modules[name]
-        make_way(path.parent)
-        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
-        module_spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
-        finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
-            if what != "reward":
-                sys.argv, sys.path[:] = before
-    sys.path.append(str(path.parent))
-    return module
-
-
-def is_weight(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
-
-    Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
-    """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if own is None else own
-    else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
-        weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
-    return weights
-
-
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
-    try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
-    except (TypeError, ValueError):
-        return False
-
-
-def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
-    return isinstance(member, list) and hasattr(member, "weights")
-
-
-def library_rewards(file: str) -> dict:
-    """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
-    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
-
-
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
-    name = spec.partition("*")[0]
-    if ":" in name:
-        return spec
-    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
-    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
-    return f"{library}:{spec}"
-
-
-def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
-    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    module = import_file("reward", spec, file)
-    members = vars(module)
-    found = members.get(name)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
-
-
-def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
-    text = spec.partition("*")[2]
-    try:
-        weight = float(text or 1.0)
-    except ValueError:
-        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
-    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
-    return weight
-
-
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
-    target = spec.partition("*")[0]
-    try:
-        names = {*inspect.signature(function).parameters}
-    except ValueError:  # a builtin
-        return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-
-
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
-
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
-    """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
-        refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
-    text = spec.partition("*")[2]
-    named = text if text.isidentifier() else ""
-    factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
-
-
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
-
-
-@dataclass
-class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
-
-    timeout: float = 600.0
-    concurrency: int = 32
-    retries: int = 2
-
-
-def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
-    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
-
-
-class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
-
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
-
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
-LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
-    holders = (error, getattr(error, "response", None))
-    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
-        if isinstance(status, int):
-            return status in (408, 425, 429) or status >= 500
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
-
-
-class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
-
-    def __init__(self):
-        self.loop, self.slots = asyncio.new_event_loop(), {}
-        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
-        self.thread.start()
-
-    def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
-        while True:
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self.loop.run_forever()
-
-    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = self.start(jobs, limits)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # where a signal ended the wait
-
-    def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
-        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
-
-    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
-        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            close_unstarted([first for _, _, first in jobs])
-
-    async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
-        for attempt in range(1 + limits.retries):
-            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
-                try:
-                    with REWARD_STATE.swapped():
-                        return await within(call() if attempt else first, limits.timeout)
-                except asyncio.CancelledError as error:
-                    if asyncio.current_task().cancelling():  # by `gathered`
-                        raise
-                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
-                except BaseException as error:  # SystemExit would end the loop
-                    if attempt == limits.retries or not is_passing(error):
-                        raise CallFailed(number) from error
-                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
-
-
-async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
-    try:
-        async with asyncio.timeout(seconds or None) as clock:
-            return await awaitable
-    except TimeoutError as error:
-        if not clock.expired():
-            raise
-        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
-
-
-def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
-    for result in results:
-        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
-            result.close()
-
-
-LOOPS, LOOPS_LOCK = {}, threading.Lock()
-
-
-def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
-    with LOOPS_LOCK:
-        if os.getpid() not in LOOPS:
-            LOOPS[os.getpid()] = RewardLoop()
-        return LOOPS[os.getpid()]
-
-
-def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
-
-    Raises:
-        CallFailed: a call raised; the others are cancelled.
-    """
-    results = []
-    with REWARD_STATE.swapped():
-        for number, call in enumerate(calls):
-            try:
-                results.append(call())
-            except (Exception, SystemExit) as error:
-                close_unstarted(results)
-                raise CallFailed(number) from error
-        jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
-        awaited = reward_loop().gather(jobs, limits) if jobs else []
-    for (number, _, _), result in zip(jobs, awaited, strict=True):
-        results[number] = result
-    return results
-
-
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
-
-
-def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
-    results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
-
-
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
-
-
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
-    """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-        expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
-    return scores
-
-
-def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
-    given = {*reward_arguments([row], [""], [[]]), *others}
-    for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
-                "function for this data",
-            )
-
-
-def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
-
-    Args:
-        call: number of the call that raised.
-        alone: returns the arguments of a row by itself.
-    """
-
-    def raised(error: BaseException) -> str:
-        return f"raised {type(error).__name__}: {error}"
-
-    def where(row: int) -> str:
-        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
-
-    if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: {raised(error)}")
-    if is_passing(error):  # of the connection, not of a row
-        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
-    for row in range(len(completions)):
-        try:
-            scored_batch(function, alone(row), limits)
-        except CallFailed as failed:
-            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
-    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
-
-
-# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
-
-HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
-ENVIRONMENT_COLUMN = "environment"
-HIDE = "; try a leading underscore for a method that is no tool"
-
-
-class EnvironmentFault(UserError):
-    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
-
-    code = 3
-
-
-@dataclass
-class EnvironmentKind:
-    """A class of environments: how to make one, and what it can do."""
-
-    name: str
-    make: Callable
-    file: str
-    tools: list[dict] = field(default_factory=list)  # JSON schemas
-    talks: bool = False
-    scores: bool = False
-
-    @property
-    def tool_names(self) -> list[str]:
-        """Names of the methods that are tools."""
-        return [tool["function"]["name"] for tool in self.tools]
-
-
-@dataclass
-class Environments:
-    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
-
-    kinds: dict[str | None, EnvironmentKind]
-
-    def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind that a row of data has."""
-        if None in self.kinds:
-            return self.kinds[None]
-        name = columns.get(ENVIRONMENT_COLUMN)
-        known = ", ".join(map(str, self.kinds))
-        near = suggest(str(name), list(self.kinds))
-        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
-        return self.kinds[name]
-
-    def reset_arguments(self, prompt, columns: dict) -> dict:
-        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
-        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
-        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
-
-    def check_row(self, prompt, columns: dict) -> None:
-        """Raise UserError unless `reset` takes what this row has."""
-        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
-        try:
-            inspect.signature(kind.make().reset).bind(**given)
-        except TypeError as error:
-            raise UserError(
-                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
-                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
-            ) from None
-
-
-def method_names(environment) -> list[str]:
-    """Public functions of an environment's class, as TRL finds them."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_")]
-
-
-def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
-    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
-
-    Args:
-        environment: what has it as an attribute.
-        hint: what to try besides.
-    """
-    from transformers.utils import get_json_schema
-
-    method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
-    for p in inspect.signature(method).parameters.values():
-        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
-    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
-    try:
-        return get_json_schema(method)
-    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
-        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
-
-
-def check_hooks(environment, names: list[str], what: str) -> None:
-    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
-    form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
-    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
-        if name not in names:
-            continue
-        signature = inspect.signature(getattr(environment, name))
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
-
-
-def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
-    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
-    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
-    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
-    try:
-        environment, other = make(), make()
-    except Exception as error:
-        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
-    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
-    names = method_names(environment)
-    check_hooks(environment, names, what)
-    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
-    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
-
-
-def load_environments(spec: str) -> Environments:
-    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
-
-    Raises:
-        UserError: there is no such file or name, or it breaks the contract.
-    """
-    file, _, name = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
-    module = import_file("environment", spec, file)
-    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
-    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
-    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
-    found = members.get(name)
-    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
-    if not isinstance(found, dict):
-        return Environments({None: environment_kind(name, found, file, spec)})
-    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
-    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
-
-
-def load_tools(spec: str) -> Environments:
-    """Load `FILE.py:f,g`: functions that are the tools of every conversation, as an environment that does nothing else.
-
-    Raises:
-        UserError: there is no such file or function, or one of them can be no tool.
-    """
-    file, _, names = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
-    members = vars(import_file("tools", spec, file))
-    known, found = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
-    for name in map(str.strip, names.split(",")):
-        near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
-        need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
-        function = members[name]
-        called = function.__name__  # what transformers and TRL show to the model
-        need(called not in (*HOOKS, *found), f"got tools {spec!r}: {called!r} is taken; try another name for it")
-        found[called] = function
-    methods = {"reset": lambda self, **row: None, **{name: staticmethod(function) for name, function in found.items()}}
-    make = type("Tools", (), methods)
-    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in found]
-    return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
-
-
-def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (own or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno}" if frame else file
-
-
-def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run where an environment's own method raised."""
-    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
-
-
-# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
-
-
-class BadCall(Exception):
-    """A tool call that cannot be read; the message is for the model."""
-
-
-def tool_call(name, arguments, identity: str = "") -> dict:
-    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
-    if isinstance(arguments, str):  # as in OpenAI's API
-        arguments = json.loads(arguments or "{}")
-    if not isinstance(name, str) or not isinstance(arguments, dict | None):
-        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
-    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
-    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
-    return {"id": identity, **call} if isinstance(identity, str) and identity else call
-
-
-def call_of_json(value) -> dict:
-    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
-    if not isinstance(value, dict):
-        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
-    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
-
-
-def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
-    before, *blocks = text.split("<tool_call>")
-    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
-
-
-def typed_argument(value: str, schema: dict):
-    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
-    if schema.get("type") == "string":
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
-    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
-    before, *blocks = text.split("<tool_call>")
-    calls = []
-    for block in blocks:
-        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
-        if not found:
-            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
-        name, body = found[1].strip(), found[2]
-        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
-        known = types.get(name, {})
-        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
-    return before, calls
-
-
-def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
-    rest = text.strip().removeprefix("<|python_tag|>").strip()
-    if not (rest.startswith("{") and '"name"' in rest):
-        return text, []
-    calls = []
-    while rest:
-        value, end = json.JSONDecoder().raw_decode(rest)
-        calls.append(call_of_json(value))
-        rest = rest[end:].lstrip("; \n")
-    return "", calls
-
-
-def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
-    before, *blocks = text.split("[TOOL_CALLS]")
-    calls = []
-    for block in map(str.strip, blocks):
-        if block.startswith("["):
-            calls += [call_of_json(value) for value in json.loads(block)]
-            continue
-        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
-        if not found:
-            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
-        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
-    return before, calls
-
-
-def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
-    before, *blocks = text.split("<｜tool▁call▁begin｜>")
-    calls = []
-    for block in blocks:
-        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
-        if first.strip() == "function":
-            first, _, rest = rest.partition("\n")
-        rest = rest.strip().removeprefix("```json").removesuffix("```")
-        calls.append(tool_call(first.strip(), json.loads(rest)))
-    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
-
-
-def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
-    before, marker, rest = text.partition("<|tool_call_start|>")
-    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
-    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
-        return text, []
-    tree = ast.parse(rest, mode="eval").body
-    found = tree.elts if isinstance(tree, ast.List) else []
-    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
-        raise BadCall("calls have the form [name(key=value)]")
-    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
-    if any(key is None for _, arguments in pairs for key, _ in arguments):
-        raise BadCall("an argument has the form key=value")
-    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
-
-
-# By name: how to read a format, and what of a chat template shows that it is the model's.
-CALL_FORMATS = {
-    "qwen_xml": (qwen_xml_calls, "<function="),
-    "hermes": (hermes_calls, "<tool_call>"),
-    "mistral": (mistral_calls, "[TOOL_CALLS]"),
-    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
-    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
-    "llama3_json": (llama3_json_calls, '"parameters": '),
-}
-
-
-def trl_response_template(tokenizer) -> dict | None:
-    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
-def call_format(tokenizer, choice: str = "") -> str | dict:
-    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
-
-    Returns:
-        A name in CALL_FORMATS, or a response template of transformers.
-    """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
-    own = getattr(tokenizer, "response_template", None)
-    if own and choice in ("", "template"):
-        return own
-    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
-    if choice:
-        return choice
-    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
-        for name, (_, mark) in CALL_FORMATS.items():
-            if mark in text:
-                return name
-    found = trl_response_template(tokenizer)
-    if found is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return found
-
-
-def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
-    """The assistant's message by a response template of transformers."""
-    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
-    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
-    for i, call in enumerate(message.get("tool_calls") or []):
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict):
-            raise BadCall("a call needs a name and arguments")
-        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
-    return message
-
-
-def read_answer(
-    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
-) -> tuple[dict, str]:
-    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
-
-    Args:
-        form: what `call_format` returned.
-        prompt_ids, ids: the tokens before the answer and those of the answer.
-        text: the answer without its end token; what is thought in `<think>` is no call.
-    """
-    try:
-        if isinstance(form, dict):
-            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
-        thought, closed, rest = text.rpartition("</think>")
-        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
-        if not closed and (begun or text.lstrip().startswith("<think>")):
-            return {"role": "assistant", "content": text}, ""
-        content, calls = CALL_FORMATS[form][0](rest, schemas)
-    except BadCall as error:
-        return {"role": "assistant", "content": text}, str(error)
-    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
-    if not calls:
-        return {"role": "assistant", "content": text}, ""
-    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
-
-
-# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
-
-SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
-POLL = 0.02  # seconds between two looks at who is out of time
-LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
-
-
-@dataclass
-class Outcome:
-    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
-
-    value: object = None
-    error: BaseException | None = None
-    seconds: float = 0.0
-
-
-class OutOfTime(Exception):
-    """A call gave no answer within its limit."""
-
-
-class LeftBehind(SystemExit):
-    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
-
-
-async def limited(awaitable, seconds: float, limit: float):
-    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
-    try:
-        async with asyncio.timeout(seconds) as clock:
-            return await awaitable
-    except TimeoutError:
-        if not clock.expired():
-            raise  # the function's own
-        raise OutOfTime(f"no answer in {limit:g} s") from None
-
-
-class Job(threading.Thread):
-    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
-
-    def __init__(self, calls: list, seconds: float):
-        super().__init__(name="environment", daemon=True)
-        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
-        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
-        self.gate = threading.Lock()
-        self.gate.acquire()
-
-    def run(self) -> None:
-        """Make the calls."""
-        with contextlib.suppress(LeftBehind):
-            self.gate.acquire()
-            self.begun = time.monotonic()
-            for call in self.calls:
-                start, value, problem = time.monotonic(), None, None
-                try:
-                    value = self.awaited(call(), self.begun + self.seconds - start)
-                except LeftBehind:
-                    raise
-                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
-                    problem = error
-                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
-
-    def awaited(self, value, seconds: float):
-        """A value, or what it comes to in the event loop where it is awaitable."""
-        if not inspect.isawaitable(value):
-            return value
-        self.awaits = True
-        try:
-            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
-        finally:
-            self.awaits = False
-
-    def over(self) -> bool:
-        """Whether its time is up; a job that has not come to its turn yet has all of it."""
-        return time.monotonic() >= self.begun + self.seconds
-
-
-def leave_behind(thread: threading.Thread) -> None:
-    """Raise LeftBehind in a thread as soon as it executes Python again."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
-
-
-def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
-    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
-    found = outcomes[: len(calls)]
-    late = OutOfTime(f"no answer in {seconds:g} s")
-    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
-    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
-    rest = len(calls) - len(found) - len(missing)
-    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
-
-
-def check_loop() -> None:
-    """Raise UserError if the event loop is blocked, with the line that blocks it."""
-    loop = reward_loop()
-    try:
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
-    except TimeoutError:
-        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
-        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
-        where = f"{outside[-1].filename}:{outside[-1].lineno}"
-        raise UserError(
-            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
-            "try a plain `def`, which runs in a thread of its own"
-        ) from None
-
-
-def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs side by side and return the outcomes of their calls.
-
-    Args:
-        jobs: lists of functions without arguments; those of a job run in order.
-        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
-
-    Raises:
-        UserError: an async function blocks the event loop.
-    """
-    results = []
-    for start in range(0, len(jobs), side_by_side):
-        results += run_together(jobs[start : start + side_by_side], seconds)
-    return results
-
-
-def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
-    """`run_jobs` for jobs that all run at once."""
-    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
-    late, awaited = {}, False
-    try:
-        for thread in threads:
-            thread.start()
-        sys.setswitchinterval(SHORT_INTERVAL)
-        for thread in threads:
-            thread.gate.release()  # not before all have started: a start would wait for those that never give way
-        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
-            for thread in filter(Job.over, waiting):
-                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
-                leave_behind(thread)
-            waiting[0].join(POLL)
-        if awaited:
-            check_loop()
-    finally:
-        sys.setswitchinterval(interval)
-    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
-
-
-# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(found, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
-
-    Raises:
-        ValueError: the tokenizer reads a control token in any text.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        own = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += own
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
-# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
-
-PROBE_TURNS = 3
-KNOWN_SEAMS = 1000
-KNOWN_RENDERINGS = 256
-
-
-class TurnBridge:
-    """Renders prompts, and the tokens between the turns of a conversation.
-
-    Args:
-        tokenizer: one with a chat template.
-        end_ids: tokens that end an answer when they are sampled.
-        settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: another template than the tokenizer's.
-    """
-
-    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
-        need(
-            tokenizer.chat_template or chat_template,
-            "got a tokenizer without chat template; expected one; try --chat_template FILE",
-        )
-        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
-        if chat_template:
-            self.settings["chat_template"] = chat_template
-
-    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the beginning of the assistant's next answer.
-
-        Args:
-            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
-        """
-        messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
-            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
-        if not guarded:
-            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
-        with self.lock:
-            if key not in self.rendered:
-                if len(self.rendered) >= KNOWN_RENDERINGS:
-                    self.rendered.clear()
-                try:
-                    ids = self.guarded(messages, given)
-                except ValueError:
-                    ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
-            return [*self.rendered[key][1]]
-
-    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
-        given = {"tools": tools or None, **self.settings}
-        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
-        if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
-        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
-
-    def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages in which nothing is read as a control token."""
-        if not self.sanitizes:
-            return sanitized_ids(self.tokenizer, messages, **given)
-        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
-        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
-
-    def parted(self, value):
-        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
-        if isinstance(value, dict):
-            return {key: self.parted(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.parted(item) for item in value]
-        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
-            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
-        return value
-
-    def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself, and was not cut off."""
-        return bool(ids) and ids[-1] in self.end_ids
-
-    def seam(
-        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
-    ) -> list[int]:
-        """The rendering up to the token that ends the answer; [] where the template writes none there."""
-        begins = len(self.render(before, tools, guarded))
-        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
-        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
-        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
-        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
-        return one[: places[-1] + 1] if places else []
-
-    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, found once for replies that differ by their content only."""
-        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
-        if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
-                self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
-        return self.seams[key][1]
-
-    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the beginning of the next one.
-
-        Args:
-            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
-            replies: the environment's messages, of the role tool or user.
-            tools: the schemas that the prompt was rendered with.
-        """
-        before, answer, replies = stand_in(replies)
-        seam = self.known_seam(before, answer, replies, tools)
-        whole = self.render([*before, answer, *replies], tools)
-        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
-        need(
-            seam and whole[: len(seam)] == seam,
-            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
-            "another template",
-        )
-        return whole[len(seam) - (last_id != seam[-1]) :]
-
-    def check(self, tools: list[dict], talks: bool) -> str:
-        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
-        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
-            try:
-                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates raise what they like
-                return f"it refuses such a conversation ({type(error).__name__}: {error})"
-            if all(problems):
-                return problems[0]
-        return ""
-
-    def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
-        template = self.chat_template or self.tokenizer.get_chat_template()
-        if "</think>" in template:
-            return ["content", "reasoning_content"]
-        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
-            return ["reasoning_content"]
-        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
-
-    def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
-        messages = [{"role": "user", "content": "Question"}]
-        ids, decode = self.render(messages, tools), self.tokenizer.decode
-        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
-            return "it does not show the tools to the model"
-        for turn in range(PROBE_TURNS):
-            thought, thinks = probe_thought(decode(ids), turn, place)
-            answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
-            whole = self.render([*messages, answer, *replies], tools, guarded=False)
-            if whole[: len(ids)] != ids:
-                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
-            if not seam:
-                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
-            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
-            for part in (thinks, visible):
-                if "".join(part.split()) not in "".join(said.split()):
-                    return f"of an answer it keeps {said!r}, without {part!r}"
-            if replies[0]["content"] not in after:
-                return f"it does not show messages of the role {kind}"
-            bridge = self.between(whole[len(seam) - 1], replies, tools)
-            if whole[len(seam) :] != bridge:
-                where = difference(decode, bridge, whole[len(seam) :])
-                return f"what it writes between turns depends on their number: {where}"
-            messages, ids = [*messages, answer, *replies], whole
-        return ""
-
-
-def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
-    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
-    if replies[0]["role"] == "tool":
-        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
-        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
-        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
-    return before, answer, replies
-
-
-def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
-
-
-def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """The field of an answer that holds a thought, and what of it the model has to sample."""
-    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
-    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
-        return {}, ""
-    if place == "content":
-        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
-    return {place: said}, said
-
-
-def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """An answer, what follows it, and what has to be seen of the answer."""
-    answer = {"role": "assistant", "content": "", **thought}
-    if kind == "user":
-        visible = f"Answer {turn}"
-        answer["content"] += visible
-        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
-    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
-    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
-    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
-
-
-def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings part, as text."""
-    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
-
-
-def training_template(tokenizer) -> str | None:
-    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
-    try:
-        from trl.chat_template_utils import get_training_chat_template
-
-        return get_training_chat_template(tokenizer)
-    except (ImportError, ValueError):
-        return None
-    except Exception as error:  # its own checks render conversations that a template may refuse
-        say(f"note: TRL has no training template for this tokenizer ({error})")
-        return None
-
-
-def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
-    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
-
-    Raises:
-        UserError: the template rewrites earlier turns, and there is no other.
-    """
-
-    def problem(bridge: TurnBridge) -> str:
-        kinds = environments.kinds.values()
-        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
-
-    bridge = TurnBridge(tokenizer, end_ids, settings)
-    found = problem(bridge)
-    if not found:
-        return bridge
-    other = training_template(tokenizer)
-    if other:
-        bridge = TurnBridge(tokenizer, end_ids, settings, other)
-        if not problem(bridge):
-            say(
-                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
-                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
-            )
-            return bridge
-    raise UserError(
-        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
-        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
-        "true or false}, or another model"
-    )
-
-
-# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
-
-
-@dataclass
-class PlayLimits:
-    """Limits of conversations: turns, tokens, and what a tool may take."""
-
-    turns: int = 8  # answers that are sampled
-    tokens: int = 4096  # of a whole conversation, the first prompt included
-    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
-    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
-    characters: int = 8000  # of a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run at once
-
-
-@dataclass
-class Conversation:
-    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
-
-    number: int  # of the row in its batch
-    prompt: object  # of the data
-    kind: EnvironmentKind
-    environment: object
-    messages: list[dict] = field(default_factory=list)  # the prompt's too
-    prompt_ids: list[int] = field(default_factory=list)
-    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
-    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
-    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
-    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
-    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
-    calls: int = 0  # of tools, those that cannot be read included
-    failures: int = 0  # calls that came to an error
-    seconds: float = 0.0  # in tools and replies
-    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
-    finished: bool = False  # the last answer ended by itself
-    form: str | dict = ""  # of tool calls
-    place: str = ""  # where its row stands, where that is not the batch
-
-    @property
-    def ids(self) -> list[int]:
-        """All tokens so far."""
-        return self.prompt_ids + self.response_ids
-
-    @property
-    def row(self) -> str:
-        """How messages name it."""
-        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
-
-
-def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
-    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
-
-    Raises:
-        EnvironmentFault: it raised.
-    """
-    outcomes, waiting = [], {}
-    for i, (talk, arguments) in enumerate(calls):
-        bound = functools.partial(getattr(talk.environment, method), **arguments)
-        outcomes.append(Outcome())
-        if inspect.iscoroutinefunction(bound.func):
-            waiting[i] = [bound]
-            continue
-        try:
-            outcomes[i].value = bound()
-        except Exception as error:
-            raise environment_fault(talk.kind, method, talk.row, error) from error
-    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
-        outcomes[i] = found[0]
-    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
-
-
-def checked(method: str, talk: Conversation, outcome: Outcome):
-    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
-    if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
-    if outcome.error is not None:
-        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
-    return outcome.value
-
-
-def checked_text(method: str, talk: Conversation, value) -> str | None:
-    """A string or None that an environment returned."""
-    if value is None or isinstance(value, str):
-        return value
-    got = f"{method} returned a {type(value).__name__}"
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
-
-
-def checked_number(what: str, talk: Conversation, value) -> float:
-    """A finite number that an environment gave."""
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
-
-
-def tool_text(tool: Callable, arguments: dict, limit: int):
-    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
-    value = tool(**copy.deepcopy(arguments))
-    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
-
-
-async def awaited_text(value, limit: int) -> str:
-    """`tool_text` of an async tool."""
-    return cut(str(await value), limit)
-
-
-def cut(text: str, limit: int) -> str:
-    """A text, or its beginning and a note of how long it was."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
-
-
-def error_text(error: BaseException, limit: int) -> str:
-    """An error as TRL tells it to the model."""
-    try:
-        said = str(error) or type(error).__name__
-    except Exception:  # of a class whose __str__ raises
-        said = type(error).__name__
-    return cut(str({"error": said}), limit)
-
-
-def missing_tool(name: str, /, **arguments) -> None:
-    """Raise what TRL does for a tool that is not there."""
-    raise ValueError(f"Tool {name} not found.")
-
-
-def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
-    """The tool calls of the last answer, to be made in order."""
-    calls = []
-    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
-        name = function["name"]
-        known = name in talk.kind.tool_names
-        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
-        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
-    return calls
-
-
-def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages."""
-    messages = []
-    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
-        failed = outcome.error is not None
-        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
-        content = error_text(outcome.error, limits.characters) if failed else outcome.value
-        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
-        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
-    return messages
-
-
-# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
-
-
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
-    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
-    talks, calls = [], []
-    for number, row in enumerate(rows):
-        prompt = row.get("prompt") or ""
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
-        kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
-        given = environments.reset_arguments(messages, row["columns"])
-        talks.append(talk)
-        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
-    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
-        said = checked_text("reset", talk, value)
-        if said is not None:
-            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
-            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
-        try:
-            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
-            raise UserError(f"environment {talk.kind.name}, {what}") from error
-        length = len(talk.prompt_ids)
-        need(
-            length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
-            f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
-            f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
-        )
-    return talks
-
-
-def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
-    """Append a sampled answer; return its text and what is wrong with its tool calls."""
-    before = talk.ids
-    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
-    talk.response_ids += ids
-    talk.response_mask += [1] * len(ids)
-    talk.rollout_logprobs += logprobs
-    talk.finished = bridge.ends(ids)
-    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
-    message, problem = {"role": "assistant", "content": text}, ""
-    if talk.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
-    talk.messages.append(message)
-    return text, problem
-
-
-def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
-    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
-    said, jobs = [[] for _ in talks], {}
-    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
-        if problem:
-            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
-            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
-        elif talk.messages[-1].get("tool_calls"):
-            jobs |= {} if last else {i: tool_job(talk, limits)}
-            talk.ended_by = "turns" if last else ""
-        elif talk.kind.talks:
-            jobs[i] = [functools.partial(talk.environment.reply, text)]
-        else:
-            talk.ended_by = "answer"
-    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
-    for i, outcomes in zip(jobs, found, strict=True):
-        talk = talks[i]
-        talk.seconds += sum(outcome.seconds for outcome in outcomes)
-        if talk.messages[-1].get("tool_calls"):
-            said[i] = tool_messages(talk, outcomes, limits)
-            continue
-        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
-        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
-        talk.ended_by = "reply" if reply is None else ""
-    for talk in talks:
-        take_turn_reward(talk)
-    return said
-
-
-def take_turn_reward(talk: Conversation) -> None:
-    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
-    value = getattr(talk.environment, "turn_reward", 0.0)
-    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
-    if value:
-        talk.environment.turn_reward = 0.0
-
-
-def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
-    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
-    if talk.ended_by or not messages:
-        return
-    if last:
-        talk.ended_by = "turns"
-        return
-    start, end = talk.spans[-1]
-    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
-    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
-        talk.ended_by = "tokens"
-        return
-    talk.messages += messages
-    talk.response_ids += between
-    talk.response_mask += [0] * len(between)
-    talk.rollout_logprobs += [0.0] * len(between)
-
-
-def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
-    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
-    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
-    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
-        go_on(talk, messages, last, bridge, limits)
-
-
-def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
-    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
-    scoring = [talk for talk in talks if talk.kind.scores]
-    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
-    for talk, value in zip(scoring, values, strict=True):
-        talk.score = None if value is None else checked_number("get_reward", talk, value)
-    for talk in talks:
-        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
-            talk.score = sum(talk.turn_rewards)
-        if talk.score is not None:
-            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
-
-
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
-    """Play a conversation for each row.
-
-    Args:
-        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
-        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
-            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
-            Ids hold the end token if the answer ended by itself.
-        form: how the model writes tool calls, of `call_format`.
-
-    Raises:
-        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
-    """
-    talks = begin(rows, environments, bridge, limits)
-    for talk in talks:
-        talk.form = form
-    for turn in range(limits.turns):
-        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
-        if not now:
-            break
-        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(talks, limits)
-    return talks
-
-
-def play_metrics(talks: list[Conversation]) -> dict[str, float]:
-    """Means over conversations, for the log of a run."""
-    n, calls = len(talks), sum(talk.calls for talk in talks)
-    return {
-        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
-        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
-        "tool/calls_mean": calls / n,
-        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
-        "tool/seconds": sum(talk.seconds for talk in talks) / n,
-    }
-
-
-# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
-
-OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
-
-TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
-
-
-def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
-    """Raise UserError for settings of conversations where there are none."""
-    usual = type(config)()
-    for name in names:
-        idle = not converses and getattr(config, name) != getattr(usual, name)
-        got = f"got {name} {getattr(config, name)} without an environment"
-        need(not idle, f"{got}; expected one beside it; try --environment FILE.py:Class")
-
-
-def check_room(config, prompt_tokens: int) -> None:
-    """Raise UserError where a prompt and an answer are more than a conversation may have."""
-    shortest = prompt_tokens + config.max_new_tokens
-    need(
-        config.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
-
-
-def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
-    """Raise UserError if a conversation can be longer than the model's positions.
-
-    Args:
-        bound: the setting that bounds an answer.
-    """
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
-    )
-
-
-@dataclass
-class PlaySetup:
-    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
-def pays(kind: EnvironmentKind) -> bool:
-    """Whether an environment says what a conversation is worth."""
-    return kind.scores or hasattr(kind.make(), "turn_reward")
-
-
-def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError for a tokenizer that knows no turns."""
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
-
-
-def check_environments(config, environments: Environments, functions) -> None:
-    """Raise UserError where nothing pays, or a setting of tools has none.
-
-    Args:
-        functions: names of the reward functions beside the environments.
-    """
-    need(
-        OF_ENVIRONMENT not in functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
-    for kind in environments.kinds.values():
-        need(
-            functions or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float",
-        )
-    tools = any(kind.tools for kind in environments.kinds.values())
-    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
-
-
-def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
-    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
-    tried = set()
-    for row in rows:
-        key = (environments.kind_of(row["columns"]).name, *row["columns"])
-        if key not in tried:
-            environments.check_row(row["prompt"], row["columns"])
-            tried.add(key)
-
-
-def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
-    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
-    tools = any(kind.tools for kind in environments.kinds.values())
-    limits = PlayLimits(
-        turns=config.max_turns,
-        tokens=config.conversation_tokens,
-        answer_tokens=config.max_new_tokens,
-        seconds=config.tool_timeout,
-        characters=config.tool_characters,
-    )
-    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
-    return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
-
-
-def playable_rows(
-    config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
-) -> list[dict]:
-    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
-
-    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
-
-    Args:
-        limit: the setting that bounds a prompt.
-    """
-    kept, most = [], getattr(config, limit)
-    for row in rows:
-        prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
-        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        try:
-            ids = setup.bridge.render(turns, tools)
-        except ValueError as error:
-            raise UserError(
-                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
-            ) from error
-        kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
-    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
-    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
-    if len(kept) < len(rows):
-        say(f"{source}: left out {too_long}")
-    return kept
-
-
-def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """Rows with the prompts that began their conversations, and the messages after these."""
-    begun = [message_count(row) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
-
-
-def message_count(row: dict) -> int:
-    """How many messages a row's prompt is."""
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
-
-
-def pieces(tokenizer, talk: Conversation) -> list[dict]:
-    """The text after the prompt, in pieces that were sampled and pieces that were not."""
-    found, end_before = [], 0
-    for start, end in talk.spans:
-        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
-            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
-        end_before = end
-    return found
-
-
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
-
-
-def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
-    if precision != "auto":
-        return precision
-    import torch
-
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
-
-
-def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
-    if Path(source).is_dir():
-        file = Path(source) / "adapter_config.json"
-        return str(file) if file.is_file() else None
-    if not is_hub_id(source):
-        return None
-    from transformers.utils import find_adapter_config_file
-
-    hub_is_reached()  # or its client would try again for a minute
-    return find_adapter_config_file(source)
-
-
-def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
-
-
-def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
-    file = config_file(source)
-    if not file:
-        return None
-    got = f"got the adapter {source!r}"
-    try:
-        settings = json.loads(Path(file).read_text(encoding="utf-8"))
-        task, kind = settings.get("task_type"), settings.get("peft_type")
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
-    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
-    if Path(source).is_dir():
-        whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
-        both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
-    return settings
-
-
-def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
-    settings = adapter_settings(source)
-    if not settings:
-        return source
-    base = base or settings.get("base_model_name_or_path") or ""
-    is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
-    )
-    chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
-    need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
-    return str(Path(base).resolve()) if is_here else base
-
-
-def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
-    if not adapter_settings(source):
-        return source
-    from transformers.utils import cached_file
-
-    files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
-
-
-def settle_model(config: BaseConfig) -> None:
-    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
-    settings = adapter_settings(config.model)
-    for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
-        given, of_adapter = getattr(config, name), settings[key]
-        need(
-            given in (0, of_adapter),
-            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
-            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
-            f"{merge_command(config.model)}",
-        )
-        setattr(config, name, type(given)(of_adapter))
-
-
-def saved_rows(base, weights: dict) -> dict:
-    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
-    ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
-    layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
-    for key, x in weights.items():
-        name, _, part = key.removeprefix("base_model.model.").rpartition(".")
-        layer = next((layer for layer in layers if f"{name}.".startswith(f"{layer}.")), None)
-        if layer and part == "weight" and not name.endswith(("lora_A", "lora_magnitude_vector")):
-            rows[layer] = x.shape[0]
-        elif layer and part == "lora_embedding_A":
-            rows[layer] = x.shape[1]
-    return rows
-
-
-def fit_embeddings(base, source: str) -> None:
-    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
-    from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
-
-    known = base.get_input_embeddings().weight.shape[0]
-    rows = saved_rows(base, load_peft_weights(source, device="cpu"))
-    size = max(rows.values(), default=known)
-    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
-    beyond = set()
-    if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
-    if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
-    if size != known:
-        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
-
-
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
-    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
-    from peft import PeftConfig, PeftModel
-
-    fit_embeddings(base, source)
-    settings = PeftConfig.from_pretrained(source)
-    settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*missing adapter keys.*")
-            model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
-    except (RuntimeError, ValueError, UserWarning) as error:
-        first = str(error).strip().splitlines()[-1].strip()
-        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
-        advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
-        raise UserError(f"{got}; {advice}") from None
-    return model.eval()
-
-
-def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
-
-    Args:
-        base: the adapter's, where it is not the one that it names.
-        options: of `from_pretrained`.
-    """
-    from transformers import AutoModelForCausalLM
-
-    found = base_of(source, base)
-    if found == source:
-        return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
-
-
-def merged(model):
-    """The network with its adapter merged into the weights; a plain one as it is."""
-    if not hasattr(model, "merge_and_unload"):
-        return model
-    untie(model)
-    plain = model.merge_and_unload()
-    note_untied(plain)
-    return plain
-
-
-def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
-    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
-    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
-    if any(tuned) and first.weight is last.weight:
-        last.weight = torch.nn.Parameter(last.weight.detach().clone())
-
-
-def note_untied(model) -> None:
-    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
-    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
-        model.config.tie_word_embeddings = False
-
-
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
-def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
-    except (OSError, ValueError) as error:
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
-    give_template(tokenizer, config.chat_template)
-    return tokenizer
-
-
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
-
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
-
-
-def nf4_config(compute):
-    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
-
-
-def keep_differentiable(model) -> None:
-    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
-
-
-def attention_choice(config: BaseConfig) -> dict:
-    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
-    kind = config.attn_implementation
-    return {} if kind == "auto" else {"attn_implementation": kind}
-
-
-def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
-    """The error for an attention that is not installed, or that an architecture or a device does not have."""
-    kind = config.attn_implementation
-    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
-
-
-def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
-    """What is told of a model that does not load."""
-    if isinstance(error, UserError):
-        return error
-    if config.attn_implementation != "auto" and "attention" in str(error).lower():
-        return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
-
-
-def shaped_network(config: BaseConfig, source: str):
-    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        shape = AutoConfig.from_pretrained(base_of(source))
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise load_error(config, source, error) from error
-
-
-def generation_settings(source: str):
-    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
-    from transformers import AutoConfig, GenerationConfig
-
-    try:
-        return GenerationConfig.from_pretrained(source)
-    except OSError:  # no such file
-        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
-
-
-def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
-    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
-
-    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
-    """
-    from transformers import GenerationConfig
-
-    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
-
-
-class StaleSamplerError(UserError):
-    """The sampler does not have the policy's weights."""
-
-    code = 5
-
-
-def checksums(x, dtype):
-    """Sum and sum of squares of a tensor's elements as `dtype` has them, [2] in float64.
-
-    Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
-    """
-    import torch
-
-    total = torch.zeros(2, dtype=torch.float64, device=x.device)
-    for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
-        piece = piece.to(dtype).double()
-        total += torch.stack([piece.sum(), piece.square().sum()])
-    return total
-
-
-def same_checksums(a, b, count: int) -> bool:
-    """Whether two checksums of `count` elements agree up to the rounding of float64 sums; NaN does not."""
-    largest = max(a[1].item(), b[1].item())
-    sums = abs(a[0] - b[0]).item() <= 1e-12 * (count * largest) ** 0.5  # at least 1e-12 sum |x|
-    return sums and abs(a[1] - b[1]).item() <= 1e-12 * largest
-
-
-def held_by(layer, name: str, dtype):
-    """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
-
-    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
-    a layer makes of one-hot inputs is exact.
-    """
-    import torch
-
-    x = layer._parameters[name]
-    packed = name == "weight" and hasattr(layer, "cpu_linear")
-    if packed and not x.numel():
-        width = layer.input_size_per_partition
-    elif packed and type(layer).__name__ == "ParallelLMHead":
-        width = x.shape[1]
-    else:
-        return x if x.dtype == dtype and x.numel() else None
-    rows = torch.eye(width, dtype=dtype).split(256)
-    return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
-
-
-def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]]) -> str | None:
-    """What vLLM calls the tensor that it keeps a tensor of the policy in, such as qkv_proj for q_proj."""
-    if name in names:
-        return name
-    module, _, leaf = name.rpartition(".")
-    parent, _, own = module.rpartition(".")
-    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
-    return next((found for found in fused if found in names), None)
-
-
-def adapters_in_sampler(sampler) -> dict:
-    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
-    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
-    for prefix, layer in sampler.named_modules():
-        parent, _, own = prefix.rpartition(".")
-        for side in ("A", "B"):
-            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
-            if isinstance(slices, (tuple, list)):
-                names = packed.get(own, [own])
-                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
-    return found
-
-
-def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
-    held, wrong, lost = adapters_in_sampler(sampler), [], []
-    for name, x, factor in adapters:
-        found = held.get(name)
-        if found is None:
-            lost.append(name)
-        elif not same_checksums(
-            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
-        ):
-            wrong.append(name)
-    return wrong, lost
-
-
-def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """Compare the policy's tensors with those of a vLLM model after a copy.
-
-    Args:
-        named: (name, tensor) as they were copied, LoRA's apart from the others.
-        sampler: vLLM's network.
-
-    Returns:
-        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
-    """
-    import torch
-
-    layers = {
-        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
-        for prefix, layer in sampler.named_modules()
-        for name in layer._parameters
-        if layer._parameters[name] is not None
-    }
-    plain = (torch.float32, torch.bfloat16, torch.float16)
-    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
-    expected, lost = {}, []
-    for name, x in named:
-        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
-        if found is None:
-            lost.append(name)
-            continue
-        own = checksums(x, dtype)
-        count, total = expected.get(found, (0, torch.zeros_like(own)))
-        expected[found] = count + x.numel(), total + own
-    wrong = []
-    for name, (layer, leaf) in layers.items():
-        x = held_by(layer, leaf, dtype)
-        if x is None or name not in expected:
-            lost.append(name)
-            continue
-        count, total = expected[name]
-        if not same_checksums(checksums(x, dtype).to(total.device), total, count):
-            wrong.append(name)
-    return wrong, lost
-
-
-class SyncCheck:
-    """When a sampler is compared with the policy, and what is said where they differ.
-
-    Args:
-        every: steps between comparisons; those of the first two steps come too (0: none at all).
-        advice: what to try where they differ.
-    """
-
-    def __init__(self, every: int, advice: str):
-        self.every, self.advice, self.checked, self.partly = every, advice, None, False
-
-    def due(self, step: int) -> bool:
-        """Whether to compare the copy after `step` updates; each step's first copy only."""
-        first = self.checked is None or step == 1
-        if not self.every or step == self.checked or not (first or step % self.every == 0):
-            return False
-        self.checked = step
-        return True
-
-    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
-        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
-
-        Args:
-            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
-        """
-        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
-        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
-        if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
-            raise StaleSamplerError(
-                f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
-                f"tensors: {names}; expected equal checksums; try {self.advice}"
-            )
-        if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
-            self.partly = True
-
-    def judge(self, step: int, gap: float, exact: bool) -> None:
-        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
-
-        Args:
-            exact: both compute in float32.
-        """
-        most = 0.01 if exact else 0.5
-        if not gap <= most:
-            raise StaleSamplerError(
-                f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
-                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
-                "or --check_sync 0 if the sampler is meant to be another"
-            )
-
-
-# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
-
-# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
-# 0.31 on vLLM asks for an older transformers than this bundle does.
-VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
-VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
-BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
-
-
-def import_vllm(flag: str, instead: str):
-    """Return the module vllm, its engine in this process, where weights can be copied into it.
-
-    Args:
-        flag: what asked for it.
-        instead: what to try where it is not to be had.
-    """
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
-    # it warns at every copy that rotary embeddings have no weights
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    try:
-        import vllm
-    except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
-    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
-    return vllm
-
-
-def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
-    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
-
-    Args:
-        pairs: the flag's values.
-        owned: arguments that the program sets itself, and what to use for them.
-    """
-    if not pairs:
-        return {}
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
-    actions, values = {action.dest: action for action in parser._actions}, {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
-    return values
-
-
-def vllm_value(parser, action, text: str, what: str):
-    """`text` as the value of an argument of vLLM's command line."""
-    flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
-    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
-
-    def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
-
-    parser.error = refuse
-    return getattr(parser.parse_args(line), action.dest)
-
-
-# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
-
-FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
-QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
-INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
-
-    layers: int
-    hidden: int
-    vocab: int
-    embeddings: int  # weights of the embedding and the output layer
-    heads: int
-    queries: int  # heads x head size
-    keys: int  # kv heads x head size
-    inner: int  # width of the MLP, or of one expert
-    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
-    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
-    norms: int  # per layer
-    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
-    qk_norm: bool
-    softcap: bool  # of attention scores
-    logit_softcap: bool
-    experts: int  # that a token visits; 0 for a dense MLP
-    shared_inner: int  # of the expert that every token visits
-
-
-@dataclass(frozen=True)
-class PassShape:
-    """A micro-batch, and how it runs through a network."""
-
-    rows: int
-    length: int  # tokens of a row, pads included
-    compute: int = 4  # bytes per number in matrix products
-    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
-    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
-    checkpointing: bool = False
-    lora_rank: int = 0  # 0: all weights are trained
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the micro-batch, pads included."""
-        return self.rows * self.length
-
-    @property
-    def casts(self) -> bool:
-        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
-        return self.compute < (4 if self.lora_rank else self.stream)
-
-    @property
-    def padded(self) -> bool:
-        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
-        return self.rows > 1 and self.attention != "flash"
-
-
-def first_set(config: dict, names, default=0):
-    """The value of the first of several keys that a config has, and that is neither None nor 0."""
-    return next((config[name] for name in names if config.get(name)), default)
-
-
-def decoder_shape(config: dict) -> DecoderShape:
-    """Read the config.json of a decoder, its text part where there are several."""
-    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
-    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
-    head = config.get("head_dim") or hidden // heads
-    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
-    rms = bool(config.get("rms_norm_eps"))
-    gated = rms or activation in ("silu", "swish")
-    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
-    return DecoderShape(
-        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
-        hidden=hidden,
-        vocab=config["vocab_size"],
-        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
-        heads=heads,
-        queries=heads * head,
-        keys=(config.get("num_key_value_heads") or heads) * head,
-        inner=first_set(config, widths, 4 * hidden),
-        gated=gated,
-        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
-        norms=4 if kind in FOUR_NORMS else 2,
-        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
-        qk_norm=kind in QK_NORM,
-        softcap=bool(config.get("attn_logit_softcapping")),
-        logit_softcap=bool(config.get("final_logit_softcapping")),
-        experts=experts,
-        shared_inner=config.get("shared_expert_intermediate_size") or 0,
-    )
-
-
-def attention_kind(implementation: str | None) -> str:
-    """What PassShape calls an attention of transformers."""
-    name = implementation or "sdpa"
-    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
-
-
-def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
-    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
-    if model.norm == "layer":
-        return 4 if run.casts else run.stream
-    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
-
-
-def attention_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the attention of one layer keeps, from its queries to its output."""
-    width, queries, keys = run.compute, model.queries, model.keys
-    repeated = run.padded or run.attention == "eager"
-    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
-    if run.lora_rank and run.casts:
-        per_token += queries * width
-    if model.qk_norm:
-        per_token += (queries + keys) * norm_bytes(model, run, width)
-    pairs = run.rows * run.length**2
-    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
-        scores = 4 + width * (width < 4) + width * model.softcap
-        return run.tokens * per_token + pairs * model.heads * scores
-    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
-
-
-def mlp_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
-    copies = model.inner_copies
-    if not model.experts:
-        return run.tokens * copies * model.inner * run.compute
-    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
-    return run.tokens * (routed + copies * model.shared_inner * run.compute)
-
-
-def layer_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
-    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
-    if run.casts and model.gated:
-        inputs = 4 if model.experts else 5
-    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
-    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
-    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
-
-
-def layer_transient(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
-    inner = model.inner * (model.experts or 1)
-    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
-    if run.lora_rank and run.casts:
-        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
-    if run.attention != "eager":
-        return mlp
-    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
-    return max(mlp, scores - mlp_activations(model, run))
-
-
-def adapter_weights(model: DecoderShape, rank: int) -> int:
-    """Weights of LoRA adapters of a rank on all linear layers."""
-    hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
-    sides += (3 if model.gated else 2) * (hidden + inner)
-    return model.layers * rank * sides
-
-
-def layer_weights(model: DecoderShape) -> int:
-    """Weights of the linear layers of one decoder layer, routed experts apart."""
-    inner = model.shared_inner if model.experts else model.inner
-    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
-
-
-def weight_copies(model: DecoderShape, run: PassShape) -> float:
-    """Bytes of the copies that autocast makes of one layer's float32 weights."""
-    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
-
-
-def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
-    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
-    buffers += model.logit_softcap
-    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
-
-
-def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
-
-    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
-    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
-    """
-    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
-    if run.checkpointing:
-        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
-    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
-
-
-def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
-    saved = saved_for_backward(model, run)
-    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
-    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
-    copies, layer = weight_copies(model, run), layer_transient(model, run)
-    if not run.checkpointing:
-        return mask + saved + max(states + head, layer)
-    forward = model.layers * copies + layer
-    again = layer_activations(model, run) + copies + layer
-    return mask + saved + max(forward, states + head, again)
-
-
-def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
-    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
-    embeddings = min(model.embeddings, parameters)
-    return (parameters - embeddings) * width + embeddings * embedding_width
-
-
-def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
-    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
-
-
-# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
-
-CGROUPS = Path("/sys/fs/cgroup")
-LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-
-
-def group_folders(groups: Path, listing: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
-    folders = []
-    for line in listing.splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            inner = groups / kinds / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
-    return folders
-
-
-def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
-    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
-    if not (proc / "meminfo").exists():
-        return {}
-    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
-    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
-    total, free = sizes["MemTotal"], sizes["MemAvailable"]
-    listing = proc / "self" / "cgroup"
-    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
-        for limit, used, cache in LIMITS:
-            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
-                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
-                stat = folder / "memory.stat"
-                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
-                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
-    return {"free": max(0, free), "total": total}
-
-
-def device_memory(device: str) -> dict[str, float]:
-    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
-    import torch
-
-    if device.startswith("cuda"):
-        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
-    return main_memory() if device == "cpu" else {}
-
-
-def changed_settings(config, **resolved) -> dict:
-    """The settings that differ from their defaults, with the values that were worked out."""
-    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
-    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
-    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
-    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
-
-
-def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
-    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
-
-    Args:
-        device: what networks will lie on.
-        plan: the batch and what else is to be shown.
-        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
-        settings: those that differ from their defaults.
-    """
-    machine = device_memory(device)
-    batch, rest = {"batch": plan.pop("batch")}, plan
-    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
-    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
-    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
-    if machine and processes * memory[name] > machine["free"]:
-        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
-        say(
-            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
-            "--gradient_checkpointing, smaller micro-batches or a smaller model"
-        )
-
-
-# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
-
-PANELS = (  # title and metrics of each plot; what a run does not log is left out
-    ("reward", ("reward/mean", "eval/accuracy")),
-    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
-    (
-        "explained variance, equal groups, overlap",
-        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
-    ),
-    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
-)
-
-
-def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    drawn = []
-    for title, keys in panels:
-        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
-        if any(lines.values()):
-            drawn.append((title, {key: points for key, points in lines.items() if points}))
-    columns = min(3, max(1, len(drawn)))
-    shape = max(1, math.ceil(len(drawn) / columns)), columns
-    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
-    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
-    for axis in axes.flat[len(drawn) :]:
-        axis.set_visible(False)
-    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-        axis.tick_params(labelbottom=True)
-    figure.suptitle(target.absolute().parent.name)
-    figure.supxlabel("step")
-    temporary = target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
-    os.replace(temporary, target)
-
-
-# -------------------------------------------------------------------------- sample tokens (src/parts/sample_tokens.py)
-
-LOGGED = 8  # samples of a step or an evaluation
-
-
-def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
-    """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
-
-    A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
-    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
-    """
-    lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
-    for end in range(1, len(ids) + 1):
-        before, text = (tokenizer.decode(ids[start:stop], skip_special_tokens=False) for stop in (done, end))
-        if len(text) > len(before) and not text.endswith("\ufffd"):
-            lengths.append(len(text) - len(before))
-            start, done = done, end
-        else:
-            lengths.append(0)
-    rest = len(tokenizer.decode(ids, skip_special_tokens=False)) - sum(lengths)
-    if rest < 0:  # a tokenizer whose pieces are no pieces of the text
-        return [0] * (len(ids) - 1) + [rest + sum(lengths)]
-    return [*lengths[:-1], lengths[-1] + rest] if lengths else []
-
-
-def token_figures(tokenizer, sample: dict) -> dict:
-    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
-
-    Returns:
-        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
-        {} for a completion that was not sampled.
-    """
-    if "offpolicy" in sample:
-        return {}
-    ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
-    if "turn_ends" in sample:
-        spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]
-
-    def sampled(values: list) -> list:
-        return [value for start, end in spans for value in values[start:end]]
-
-    lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
-    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
-    advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
-    if len({*advantages}) == 1:
-        return found | {"advantage": advantages[0]}
-    return found | ({"advantages": advantages} if advantages else {})
-
-
-# -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
-
-OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = (
-    "prompt",
-    "completion",
-    "score",
-    "rewards",
-    "finished",
-    "advantage",
-    *OF_CONVERSATIONS,
-)  # of samples.jsonl
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def open_tracker(name: str, config: BaseConfig, start: int):
-    """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
-    try:
-        if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
-            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
-        if name == "wandb":
-            import wandb
-
-            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
-        return lambda metrics, step: run.log(metrics, step=step), run.finish
-    except ImportError:
-        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
-    except Exception as error:
-        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
-
-
-class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
-
-    Args:
-        start: the step that a resumed run goes on from; -1 for a new one.
-        steps: those of the whole run.
-        report_to: names of trackers.
-        tokenizer: of samples whose tokens' figures are written too; None: they are not.
-    """
-
-    panels = PANELS  # of curves.png
-
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
-        self.tokenizer = tokenizer
-        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
-        if not self.active:
-            return
-        from tqdm import tqdm
-
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in report_to]
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
-        for track, _ in self.trackers:
-            track(metrics, step)
-        self.show(step, metrics)
-        if "eval/accuracy" in metrics:
-            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
-            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
-            self.bar.write(text, file=sys.stderr)
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward and speed beside it."""
-        if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
-            self.bar.update()
-
-    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:LOGGED]:
-                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
-                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
-                entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl, if there is one."""
-        if self.active and (self.dir / "metrics.jsonl").exists():
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
-
-    def close(self) -> None:
-        """Finish the bar and the trackers."""
-        if self.active:
-            self.bar.close()
-            for _, close in self.trackers:
-                close()
-
-
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    os.replace(temporary, path)
-
-
-def follow_umask(folder: Path) -> None:
-    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
-    allowed = folder.stat().st_mode & 0o666
-    for file in filter(Path.is_file, folder.rglob("*")):
-        file.chmod(file.stat().st_mode & 0o111 | allowed)
-
-
-def write_folder(target: Path, write) -> None:
-    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        follow_umask(temporary)
-        for file in filter(Path.is_file, temporary.rglob("*")):
-            with file.open("rb") as f:
-                os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
-        shutil.rmtree(temporary, ignore_errors=True)
-        intact = "earlier checkpoints are intact"
-        if is_disk_full(error):
-            advice = f"expected room for it; try to free some; {intact}"
-            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
-        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
-
-
-def saved_settings(folder: Path) -> dict:
-    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
-    if not (folder / "config.json").exists():
-        return {}
-    try:
-        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:  # broken
-        saved = None
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
-    return saved
-
-
-def finished_work(folder: Path) -> list[str]:
-    """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
-    log = folder / "metrics.jsonl"
-    names = ["final"] if (folder / "final").exists() else []
-    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
-        names.append("metrics.jsonl")
-    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
-        names.append("checkpoints")
-    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
-        names.append("rounds")
-    return names
-
-
-def check_folder(config: BaseConfig) -> bool:
-    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
-
-    Raises:
-        UserError: it holds a run, and --resume is not given or changes settings that may not change.
-    """
-    folder = Path(config.output_dir)
-    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
-    if not work:
-        return False
-    if not config.resume:
-        raise UserError(
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir"
-        )
-    changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
-    text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-    need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
-    return True
-
-
-def make_folder(config: BaseConfig) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
-    gather_rows([None])
-    try:
-        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
-
-
-def versions() -> dict:
-    """Versions of what a run's numbers depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def write_settings(config: BaseConfig) -> None:
-    """Write config.json and versions.json, once all else is known to be in order."""
-    if world()[0] == 0:
-        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
-        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
-
-
-# -------------------------------------------------------------------------------------- run end (src/parts/run_end.py)
-
-LAST = 3  # steps at the end that are judged, fewer in a run as short
-KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
-
-
-def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each; empty where nothing is plain.
-
-    Args:
-        rows: of metrics.jsonl.
-        summary: has the held-out figures with their intervals.
-        rate: the flag of the learning rate.
-    """
-
-    def last(name: str) -> list[float]:
-        """The values of the last steps; none where the run has only one."""
-        values = [row[name] for row in rows if name in row]
-        return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
-
-    found, lower = [], f"try a lower {rate}"
-    scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
-    spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
-    alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
-    drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
-    if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
-    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
-        before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
-        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
-            values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
-        if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
-    cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
-        found.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
-        )
-    if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
-
-
-# -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
-
-EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
-LINE = 200  # characters of a message that are shown
-HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
-
-
-def run_summary(config: BaseConfig, state: dict) -> dict:
-    """Steps, seed, folder and both held-out evaluations of a run's state."""
-    summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    for when in ("before", "after"):
-        evaluation = state[f"eval_{when}"]
-        if evaluation:
-            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
-            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
-            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
-    if state["eval_before"] and state["eval_after"]:
-        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
-        pairs = sorted(
-            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
-        )
-        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
-            summary[f"eval_{when}"]["examples"] = list(shown)
-    return summary
-
-
-def interval_of(metrics: dict, key: str) -> list[float] | None:
-    """The 95% interval of eval/KEY, where there is one."""
-    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
-    return None if None in ends else ends
-
-
-def report(config: BaseConfig, summary: dict) -> None:
-    """Write summary.json and print what a person wants to know at the end."""
-    if world()[0] != 0:
-        return
-    folder = Path(config.output_dir)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
-    summary["faults"] = faults_at_end(rows, summary, rate)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
-    if "eval_after" in summary:
-        print_held_out(summary)
-    tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
-    if summary["faults"]:
-        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
-    tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
-
-
-def print_held_out(summary: dict) -> None:
-    """Print completions, or one conversation, and figures of the held-out prompts, before and after."""
-    examples = [summary[f"eval_{when}"]["examples"] for when in ("before", "after")]
-    if all("messages" in of_time[0] for of_time in examples):
-        print_conversations(*[of_time[0] for of_time in examples])
-    else:
-        print_completions(*examples)
-    for key, (name, form) in HELD_OUT.items():
-        if f"{key}_before" in summary:
-            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
-            tell(f"held-out {name} {before} -> {after}", end=", ")
-
-
-def print_completions(examples_before: list[dict], examples_after: list[dict]) -> None:
-    """Print a line for each prompt."""
-    for before, after in zip(examples_before, examples_after, strict=True):
-        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-        tell(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-
-
-def print_conversations(before: dict, after: dict) -> None:
-    """Print two conversations, a line for each message."""
-    for when, talk in (("before", before), ("after", after)):
-        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
-        for message in talk["messages"]:
-            tell(f"  {message['role']:9}  {message_line(message)}")
-
-
-def message_line(message: dict) -> str:
-    """What a message says, and the tools that it calls, in one line."""
-    calls = [call["function"] for call in message.get("tool_calls") or ()]
-    said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
-    text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
-    return text if len(text) <= LINE else f"{text[:LINE]}…"
-
-
-def with_interval(summary: dict, key: str, form: str, when: str) -> str:
-    """A figure of the summary, and its interval where there is one."""
-    ends = summary.get(f"{key}_interval_{when}")
-    return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
-
-
-# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
-
-Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
-
-
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
-    middle = (p + z * z / (2 * n)) / shrink
-    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
-
-
-def accuracy_figures(samples: list[dict]) -> dict[str, float]:
-    """eval/accuracy, the share of samples with full marks (1 or more) from the first reward, and its 95 % interval."""
-    values = [next(iter(s["rewards"].values())) for s in samples]
-    right = sum(value is not None and value >= 1.0 for value in values)
-    low, high = wilson_interval(right, len(samples))
-    return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
 
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)

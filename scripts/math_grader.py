@@ -24,6 +24,19 @@ The reward library loads this file when a function grades mathematics.
     python scripts/math_grader.py --data rows.jsonl --answer_column answer
 """
 
+# Contents
+#        65-181  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       184-345  vocabulary      Patterns, names and units
+#       348-406  text form       Texts brought into one form
+#       409-550  reader          Reading an expression
+#       553-785  values          From texts to values
+#       788-893  equal values    Equality of values
+#      896-1130  worker          The worker that asks math-verify, within its time
+#     1133-1154  equal answers   Equality of two answers
+#     1157-1314  answers         The answer of a completion, and of a row
+#     1317-1368  score           The score of a completion
+#     1371-1409  command         The command line
+
 import argparse
 import cmath
 import contextlib
@@ -49,7 +62,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-# ------------------------------------------------------------------------ stated answers (src/parts/stated_answers.py)
+# ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"

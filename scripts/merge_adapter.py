@@ -23,6 +23,16 @@ the model in fp32.
 Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (nothing is written).
 """
 
+# Contents
+#         52-95  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#        98-101  bundle         Where this bundle and its embedded model, data and rewards lie
+#       104-234  dialect        One setting under several names: ours, those of the pages, and TRL's. A program …
+#       237-257  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       260-282  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       285-430  adapters       LoRA adapters: what their folders say, and loading them onto the base that they were …
+#       433-463  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
+#       466-608  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+
 import argparse
 import difflib
 import errno
@@ -39,7 +49,7 @@ import urllib.request
 import warnings
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -85,13 +95,13 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -224,7 +234,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -247,7 +257,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def is_hub_id(source: str) -> bool:
@@ -272,7 +282,7 @@ def hub_is_reached() -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -420,7 +430,7 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:

@@ -28,6 +28,15 @@ Deliberately left out: further settings, which stand in one cell of the notebook
 Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
+# Contents
+#         68-99  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
+#       102-106  bundle        Where this bundle and its embedded model, data and rewards lie
+#       109-239  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
+#       242-262  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       265-457  user code     What a reward may change of the process: it and the trainer have each their own
+#       460-523  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       526-804  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+
 import argparse
 import ast
 import builtins
@@ -56,7 +65,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -90,14 +99,14 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -230,7 +239,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -253,7 +262,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -448,7 +457,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 
 def import_file(what: str, spec: str, file: str):

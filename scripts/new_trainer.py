@@ -37,6 +37,24 @@ training early, saved and evaluated; whatever ends the command once FILE is writ
 Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad input, 128 + n ended by signal n.
 """
 
+# Contents
+#        95-126  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       129-145  bundle          Where this bundle and its embedded model, data and rewards lie
+#       148-301  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       304-335  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       338-441  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#       444-486  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       489-673  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       676-708  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#       711-903  user code       What a reward may change of the process: it and the trainer have each their own
+#       906-969  reward forms    The forms that a reward function may have, loading one, and its arguments
+#       972-987  models          Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#      990-1033  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1036-1263  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1266-1388  saved model     What a run has saved, judged by other code than its own
+#     1391-1504  training        The check of a page, its run, and what both come to
+#     1507-1667  command         The command line
+
 import argparse
 import ast
 import builtins
@@ -74,7 +92,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -108,7 +126,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -127,7 +145,7 @@ def held_out_source(config) -> str:
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -283,7 +301,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -317,7 +335,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
+# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
 def corrects(config: BaseConfig) -> str:
@@ -423,7 +441,7 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     return lines
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
 TURNS = (
@@ -468,7 +486,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -655,7 +673,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
 def asked_words(prompt) -> str:
@@ -690,7 +708,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -885,7 +903,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 
 def import_file(what: str, spec: str, file: str):
@@ -951,7 +969,7 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     return f"{library}:{spec}"
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
@@ -969,7 +987,7 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-# -------------------------------------------------------------------------------------- run end (src/parts/run_end.py)
+# ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
 KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10

@@ -38,6 +38,78 @@ Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged
 policy, 128 + n saved and stopped by signal n.
 """
 
+# Contents
+#       161-224  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       227-245  bundle          Where this bundle and its embedded model, data and rewards lie
+#       248-401  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       404-586  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       589-698  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#       701-860  processes       The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
+#       863-890  memory used     The memory that a step has used, as metrics: what a run log has beside its seconds
+#       893-932  exit codes      How a program ends: errors that a user can mend become a message and an exit code
+#      935-1246  data files      Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
+#     1249-1380  tables          Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1383-1563  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1566-1718  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1721-1905  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#     1908-2067  chat            Chat templates: their settings, what they write for messages, and strings that …
+#     2070-2108  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2111-2210  prompts         Prompts as token ids, and the endless reshuffled stream that a step takes its batch …
+#     2213-2218  text servers    Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2221-2246  reward texts    Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2249-2441  user code       What a reward may change of the process: it and the trainer have each their own
+#     2444-2692  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     2695-2850  reward calls    Calling rewards: one event loop for async ones, with limits and retries
+#     2853-2975  rewards         The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2978-3021  numerics        Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     3024-3073  precision       Precision: what auto stands for, TF32, the dtype of matrix products
+#     3076-3267  adapters        LoRA adapters: what their folders say, and loading them onto the base that they were …
+#     3270-3311  tokenizers      Tokenizers, loaded and saved as they were
+#     3314-3496  models          Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3499-3661  key cache       Keys and values of texts that are sampled: rooms that grow by blocks, and texts that …
+#     3664-3767  group cache     Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3770-4037  shared prompts  A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     4040-4203  forward         One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4206-4293  batches         Padding, collating, micro-batches under a budget of tokens
+#     4296-4549  cache probe     What the cache and the attention of a model can do, measured before anything is sampled
+#     4552-4704  sampling        Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4707-4901  sync check      Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4904-4968  vllm options    vLLM: the versions that work here, and options of its engine by name
+#     4971-5022  generators      The random generators that a user's code may draw from: their states, taken and put …
+#     5025-5204  sampling vllm   Sampling with vLLM on the same GPU, and copying the weights into it
+#     5207-5334  early scores    Scoring completions while others are sampled: a slow judge or a sandbox costs only …
+#     5337-5388  rollouts        Sampling and scoring the rows of a batch over all processes
+#     5391-5401  kl              KL divergence to the reference: estimators, the forms that serve as a loss, the …
+#     5404-5457  advantages      Advantage estimators, with a critic (GAE) and without; a new one is a function and …
+#     5460-5497  losses          Policy losses per token, the value loss, and the weights for a sampler that is not …
+#     5500-5525  aggregation     How losses per token become one number: the weight of each token
+#     5528-5630  gradient sums   Gradients summed over the processes: in buckets, while the last backward pass still …
+#     5633-5700  optimizer       Learning rates, their schedule, checkpointed layers, the clipped and applied gradients
+#     5703-5959  memory          The memory that a run will need, from the shape of its networks
+#     5962-6037  plan            What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6040-6086  curves          curves.png: the metrics of a run over its steps
+#     6089-6144  sample tokens   What each sampled token was given, for the few samples of samples.jsonl: its text, …
+#     6147-6279  run log         Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     6282-6398  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6401-6472  checkpoints     Checkpoints, resuming, the exported model
+#     6475-6518  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     6521-6610  summary         summary.json and the lines at the end of a run
+#     6613-6710  progress        Where a run stands: the state that a resume needs, evaluations, what follows a step, …
+#     6713-6731  paired tests    Intervals, paired tests, pass@k
+#     6734-6936  settings        Settings of the trainer and what contradicts what
+#     6939-7008  objective       Divergences between student and teacher
+#     7011-7056  data            Rows with completions of their own, and which teacher a row goes to
+#     7059-7318  teachers        Teachers: local networks and servers
+#     7321-7347  models          Student, teachers and the optional reward
+#     7350-7374  rollout         The batch of a step
+#     7377-7505  experience      From samples to a training batch: the teachers' figures and the advantages
+#     7508-7705  update          One step of training
+#     7708-7734  spread          How sure a held-out mean is: an interval, and whether a single completion carries it
+#     7737-7866  metrics         Metrics of a step, and the held-out gap between student and teacher
+#     7869-7908  memory          The memory that a run will need
+#     7911-7948  dry run         --dry_run: settings, batch arithmetic, memory
+#     7951-8045  run             The loop of a run and the command line
+
 import argparse
 import asyncio
 import builtins
@@ -86,7 +158,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -152,7 +224,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -173,7 +245,7 @@ def held_out_source(config) -> str:
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -329,7 +401,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -514,212 +586,7 @@ def free_on_resume(config) -> set[str]:
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
 
 
-# ---------------------------------------------------------- settings (src/programs/on_policy_distillation/settings.py)
-
-OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
-ESTIMATORS = ["mean", "grpo", "rloo"]
-
-
-@dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
-
-    # student, teacher and data
-    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
-    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
-    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
-    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
-    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
-    output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
-    batch_size: int = setting(128, "completions per step, over all processes", positive=True)
-    group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
-    )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
-    reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
-    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
-    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
-    # objective
-    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
-    beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
-    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
-    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
-    kl_coef: float = setting(1.0, "weight of the divergence")
-    discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
-    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
-    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
-    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
-    aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(1, "passes over each batch", positive=True)
-    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
-    clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
-    clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
-    dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    # sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
-        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
-    # optimization
-    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
-    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
-    # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-        free=True,
-    )
-    share_prompts: bool = setting(
-        True,
-        "student and local teachers run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
-    )
-    logits_chunk: int = setting(
-        2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
-    )
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
-    eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
-
-
-def check_config(config: Config, world: int = 1) -> None:
-    """Raise UserError for settings that cannot work together."""
-    check_trainer(config)
-    check_objective(config)
-    check_batch(config, world)
-    say_idle(config, config.ppo_epochs * config.minibatches)
-
-
-def check_objective(config: Config) -> None:
-    """Raise UserError for choices of the objective that contradict each other or would do nothing."""
-    c, sampled = config, config.objective == "policy_gradient"
-    largest = max(c.beta, c.discount, c.offpolicy_frac)
-    need(largest <= 1, f"got {largest} for beta, discount or offpolicy_frac; expected at most 1")
-    need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
-    need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
-    need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
-    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
-    need(c.kl_coef or c.reward_coef or c.offpolicy_frac, "got kl_coef 0; expected something to train by")
-    given = c.offpolicy_frac and c.offpolicy_loss == "same"
-    need(
-        not (sampled and given),
-        "got --offpolicy_frac with policy_gradient, whose advantage is of sampled tokens; try --offpolicy_loss nll",
-    )
-    need(
-        c.group_size > 1 or not c.reward_coef,
-        f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
-        "the baseline; try --group_size 8",
-    )
-    fixed = c.aggregation == "fixed_length"
-    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
-
-
-def offpolicy_rows(config: Config) -> int:
-    """Completions of the data in a step's batch."""
-    return round(config.offpolicy_frac * config.batch_size)
-
-
-def check_batch(config: Config, world: int) -> None:
-    """Raise UserError unless minibatches, groups and completions of the data divide the batch."""
-    part, share = config.minibatches * world, config.offpolicy_frac * config.batch_size
-    need(
-        config.batch_size % part == 0,
-        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
-        f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
-    )
-    need(
-        abs(share - round(share)) < 1e-6 and (config.batch_size - round(share)) % config.group_size == 0,
-        f"got batch_size {config.batch_size}, offpolicy_frac {config.offpolicy_frac}, group_size {config.group_size}; "
-        "expected a whole number of completions of the data, and whole groups of sampled ones",
-    )
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
-# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
+# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
 def corrects(config: BaseConfig) -> str:
@@ -831,7 +698,7 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
         say(f"note: {line}")
 
 
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 
@@ -993,7 +860,7 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
-# ------------------------------------------------------------------------------ memory used (src/parts/memory_used.py)
+# ------------------------------------------------------------------- memory used (src/parts/foundation/memory_used.py)
 
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 
@@ -1023,7 +890,7 @@ def memory_metrics() -> dict[str, float]:
     return {name: max(one[name] for one in of_all) for name in found}
 
 
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
@@ -1065,190 +932,7 @@ def exit_code(
         leave_processes()
 
 
-# ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
-
-
-def masked_mean(x, mask):
-    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
-    return (x * mask).sum() / mask.sum().clamp(min=1)
-
-
-def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
-    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
-
-    Args:
-        logits_fn: maps hidden states [n, H] to logits [n, V].
-        hidden: [N, H], the states that predict the targets.
-        targets: [N] token ids.
-        temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
-        entropy_grad: let gradients flow through the entropy.
-
-    Returns:
-        (logprobs [N], entropy [N]), in float32 or wider.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
-
-    if len(hidden) <= chunk:
-        return piece(hidden, targets)
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
-    else:
-        parts = [piece(h, t) for h, t in pieces]
-    logprobs, entropy = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropy)
-
-
-# ------------------------------------------------------------------------------------------------ kl (src/parts/kl.py)
-
-
-def kl_estimate(logprobs, ref_logprobs, estimator: str):
-    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
-    d = logprobs - ref_logprobs
-    if estimator == "k1":
-        return d
-    if estimator == "k2":
-        return d**2 / 2
-    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
-
-
-# -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
-
-
-def group_stats(x, groups):
-    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
-
-    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
-    """
-    import torch
-
-    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
-    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
-    mean = (zeros.index_add(0, index, x) / count)[index]
-    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
-    mean = torch.where(low == high, x, mean)
-    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
-
-
-def with_singles(advantages, scores, count, alone: float):
-    """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
-    return torch.where(count > 1, advantages, alone * scores)
-
-
-def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
-    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
-    mean, square, count = group_stats(scores, groups)
-    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
-    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
-
-
-def mean_advantages(scores, groups, alone: float = 0.0, **_):
-    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles(scores - mean, scores, count, alone)
-
-
-def rloo_advantages(scores, groups, alone: float = 0.0, **_):
-    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
-
-
-def discounted_returns(rewards, mask, gamma: float):
-    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    import torch
-
-    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        here = rewards[:, t] + gamma * running
-        running = torch.where(mask[:, t].bool(), here, running)
-        returns[:, t] = here * mask[:, t]
-    return returns
-
-
-# ---------------------------------------------------------------------------------------- losses (src/parts/losses.py)
-
-
-def likelihood_ratio(logprobs, old_logprobs):
-    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
-    return (logprobs - old_logprobs).clamp(-20, 20).exp()
-
-
-def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
-    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
-
-    Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
-    """
-    import torch
-
-    ratio = likelihood_ratio(logprobs, old_logprobs)
-    plain = -advantages * ratio
-    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
-    loss = torch.maximum(plain, bounded)
-    if dual_clip:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
-
-
-def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
-    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
-
-    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
-    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
-    """
-    import torch
-
-    d = (old_logprobs - rollout_logprobs) * mask
-    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
-    if how == "none":
-        return torch.ones_like(w)
-    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
-
-
-# ------------------------------------------------------------------------------ aggregation (src/parts/aggregation.py)
-
-AGGREGATIONS = {
-    "token_mean": "sum over all tokens / their number: DAPO",
-    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
-    "seq_mean_token_sum": "mean over completions of their token sum",
-    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
-    "fixed_length": "mean over completions of token sum / norm_length",
-}
-
-
-def token_weights(mask, config, tokens, sequences):
-    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
-
-    Args:
-        mask: [B, T], a piece of the minibatch.
-        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
-        tokens: masked tokens of the whole minibatch.
-        sequences: rows of the whole minibatch.
-    """
-    if config.aggregation == "token_mean":
-        return mask / tokens
-    if config.aggregation == "seq_mean_token_mean":
-        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
-    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
-    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -1562,7 +1246,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -1696,7 +1380,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -1879,7 +1563,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def json_lines(stream, name: str) -> list[dict]:
@@ -2034,7 +1718,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -2221,7 +1905,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def template_settings(config) -> dict:
@@ -2383,7 +2067,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
 def asked_words(prompt) -> str:
@@ -2424,7 +2108,7 @@ def overlap_metric(rows: list[dict]) -> dict[str, int]:
     return {"eval/trained_rows": count} if count else {}
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
@@ -2526,7 +2210,7 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     return [rows[i] for i in sorted(picked.tolist())]
 
 
-# ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
+# -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
 
 
 def is_server(source: str) -> bool:
@@ -2534,7 +2218,7 @@ def is_server(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2562,7 +2246,7 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2757,7 +2441,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -3008,7 +2692,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
 
 
 @dataclass
@@ -3166,7 +2850,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -3291,7 +2975,53 @@ class Reward:
         return scores, parts
 
 
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+
+
+def masked_mean(x, mask):
+    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
+    return (x * mask).sum() / mask.sum().clamp(min=1)
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -3343,7 +3073,7 @@ def autocast(config: BaseConfig, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -3537,7 +3267,7 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
@@ -3581,7 +3311,7 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = (
@@ -3766,7 +3496,7 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+# ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
 
@@ -3931,7 +3661,7 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
-# ------------------------------------------------------------------------------ group cache (src/parts/group_cache.py)
+# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
 
 # bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
 WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
@@ -4037,7 +3767,7 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
@@ -4307,7 +4037,7 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -4473,7 +4203,7 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
 
 
-# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -4563,7 +4293,7 @@ def trimmed(batch: dict, rows) -> tuple[dict, slice]:
     return {name: x[rows, columns] for name, x in batch.items()}, columns
 
 
-# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+# --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -4819,7 +4549,7 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
             say(f"note: {name} runs a prompt again with each of its {which}")
 
 
-# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+# --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 
 def inverse_cdf(log_probs, uniform):
@@ -4974,7 +4704,7 @@ class HFEngine:
         return states[:, -1], cache
 
 
-# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
+# ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
 
 
 class StaleSamplerError(UserError):
@@ -5171,7 +4901,7 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
     return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
-# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
@@ -5238,7 +4968,7 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
-# -------------------------------------------------------------------------------- generators (src/parts/generators.py)
+# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
 
 
 def rng_state() -> dict:
@@ -5292,7 +5022,7 @@ def untouched_generators(seed: int | None = None) -> Iterator[None]:
         restore_rng(states)
 
 
-# -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 OURS = {  # arguments of the engine that follow from the run's settings
     "model": "--model",
@@ -5474,7 +5204,7 @@ class VllmEngine:
         ]
 
 
-# ---------------------------------------------------------------------------- early scores (src/parts/early_scores.py)
+# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -5604,7 +5334,7 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 
 def collect(
@@ -5658,7 +5388,319 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure, shares)
 
 
-# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+# --------------------------------------------------------------------------------------- kl (src/parts/learning/kl.py)
+
+
+def kl_estimate(logprobs, ref_logprobs, estimator: str):
+    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
+    d = logprobs - ref_logprobs
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return d**2 / 2
+    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
+
+
+# ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
+    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
+    mean, square, count = group_stats(scores, groups)
+    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
+    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def rloo_advantages(scores, groups, alone: float = 0.0, **_):
+    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
+
+
+def discounted_returns(rewards, mask, gamma: float):
+    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
+    import torch
+
+    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        here = rewards[:, t] + gamma * running
+        running = torch.where(mask[:, t].bool(), here, running)
+        returns[:, t] = here * mask[:, t]
+    return returns
+
+
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
+
+
+def likelihood_ratio(logprobs, old_logprobs):
+    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
+    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = likelihood_ratio(logprobs, old_logprobs)
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+# --------------------------------------------------------------------- aggregation (src/parts/learning/aggregation.py)
+
+AGGREGATIONS = {
+    "token_mean": "sum over all tokens / their number: DAPO",
+    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
+    "seq_mean_token_sum": "mean over completions of their token sum",
+    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
+    "fixed_length": "mean over completions of token sum / norm_length",
+}
+
+
+def token_weights(mask, config, tokens, sequences):
+    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
+
+    Args:
+        mask: [B, T], a piece of the minibatch.
+        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
+        tokens: masked tokens of the whole minibatch.
+        sequences: rows of the whole minibatch.
+    """
+    if config.aggregation == "token_mean":
+        return mask / tokens
+    if config.aggregation == "seq_mean_token_mean":
+        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
+    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+# ----------------------------------------------------------------- gradient sums (src/parts/learning/gradient_sums.py)
+
+BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
+
+
+class GradientSums:
+    """The sum of one minibatch's gradients over all processes.
+
+    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
+    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
+    """
+
+    def __init__(self, params: list, late: set[int]):
+        """
+        Args:
+            params: what is trained, in the order in which a backward pass is likely to reach it.
+            late: ids of those that a backward pass may add to more than once; they are summed at the end.
+        """
+        early = list(in_buckets([p for p in params if id(p) not in late]))
+        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
+        self.missing = [{id(p) for p in bucket} for bucket in early]
+        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
+
+    @contextlib.contextmanager
+    def in_last_pass(self) -> Iterator[None]:
+        """Sum each bucket as soon as the backward passes inside have made its gradients."""
+        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
+
+        def arrived(p) -> None:
+            if place[id(p)] < len(self.waits):
+                raise RuntimeError(
+                    "got a second gradient in the last backward pass; expected one of what is not `late`"
+                )
+            self.missing[place[id(p)]].discard(id(p))
+            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
+                self.begin_next()
+
+        params = [p for p in self.params if id(p) in place]
+        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def begin_next(self) -> None:
+        """Begin to sum the next bucket; the gradients become views of the sum."""
+        import torch
+
+        bucket = self.buckets[len(self.waits)]
+        self.reached |= {id(p) for p in bucket if p.grad is not None}
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p)
+        self.waits.append(begin_sum(flat))
+
+    def finish(self) -> None:
+        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
+        import torch
+
+        while len(self.waits) < len(self.buckets):
+            self.begin_next()
+        for wait in self.waits:
+            wait()
+        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
+        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
+            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+                p.grad = None
+
+
+def in_buckets(params: list) -> Iterator[list]:
+    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
+    bucket, size = [], 0
+    for p in params:
+        more = p.numel() * p.element_size()
+        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, p], size + more
+    if bucket:
+        yield bucket
+
+
+def summing_gradients(networks: list, pieces: list) -> Iterator:
+    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
+
+    Args:
+        networks: those that are trained, in the order in which they go through their backward pass.
+        pieces: this process's micro-batches, if it has any; the number may differ between processes.
+    """
+    if world()[1] == 1:
+        yield from pieces
+        return
+    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
+    models = [unwrapped(network) for network in networks]
+    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
+    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
+    sums = GradientSums(params, late)
+    yield from pieces[:-1]
+    with sums.in_last_pass():
+        yield from pieces[-1:]
+    sums.finish()
+
+
+# ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
+    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
+
+
+def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
+    """Set the rates of a 0-based step."""
+    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
+def switch_checkpointing(models: Models, on: bool) -> None:
+    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
+        for layer in network.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = on
+
+
+def apply_gradients(config: BaseConfig, optimizer, scaler):
+    """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
+    import torch
+
+    scaler.unscale_(optimizer)
+    clip = torch.nn.utils.clip_grad_norm_
+    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
+    if torch.isfinite(norms).all():
+        scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return norms
+
+
+def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
+    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
+    health["bad"] = 0 if finite else health["bad"] + 1
+    if health["bad"] >= config.max_bad_updates:
+        raise DivergedError(
+            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
+            "try a lower --lr, or --precision bf16 in place of fp16"
+        )
+
+
+# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
@@ -5917,7 +5959,7 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
-# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
@@ -5995,182 +6037,7 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# -------------------------------------------------------------------------- gradient sums (src/parts/gradient_sums.py)
-
-BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
-
-
-class GradientSums:
-    """The sum of one minibatch's gradients over all processes.
-
-    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
-    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
-    """
-
-    def __init__(self, params: list, late: set[int]):
-        """
-        Args:
-            params: what is trained, in the order in which a backward pass is likely to reach it.
-            late: ids of those that a backward pass may add to more than once; they are summed at the end.
-        """
-        early = list(in_buckets([p for p in params if id(p) not in late]))
-        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
-        self.missing = [{id(p) for p in bucket} for bucket in early]
-        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
-
-    @contextlib.contextmanager
-    def in_last_pass(self) -> Iterator[None]:
-        """Sum each bucket as soon as the backward passes inside have made its gradients."""
-        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
-
-        def arrived(p) -> None:
-            if place[id(p)] < len(self.waits):
-                raise RuntimeError(
-                    "got a second gradient in the last backward pass; expected one of what is not `late`"
-                )
-            self.missing[place[id(p)]].discard(id(p))
-            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
-                self.begin_next()
-
-        params = [p for p in self.params if id(p) in place]
-        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def begin_next(self) -> None:
-        """Begin to sum the next bucket; the gradients become views of the sum."""
-        import torch
-
-        bucket = self.buckets[len(self.waits)]
-        self.reached |= {id(p) for p in bucket if p.grad is not None}
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
-        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
-            p.grad = part.view_as(p)
-        self.waits.append(begin_sum(flat))
-
-    def finish(self) -> None:
-        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
-        import torch
-
-        while len(self.waits) < len(self.buckets):
-            self.begin_next()
-        for wait in self.waits:
-            wait()
-        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
-        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
-            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-                p.grad = None
-
-
-def in_buckets(params: list) -> Iterator[list]:
-    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
-    bucket, size = [], 0
-    for p in params:
-        more = p.numel() * p.element_size()
-        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
-            yield bucket
-            bucket, size = [], 0
-        bucket, size = [*bucket, p], size + more
-    if bucket:
-        yield bucket
-
-
-def summing_gradients(networks: list, pieces: list) -> Iterator:
-    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
-
-    Args:
-        networks: those that are trained, in the order in which they go through their backward pass.
-        pieces: this process's micro-batches, if it has any; the number may differ between processes.
-    """
-    if world()[1] == 1:
-        yield from pieces
-        return
-    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
-    models = [unwrapped(network) for network in networks]
-    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
-    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
-    sums = GradientSums(params, late)
-    yield from pieces[:-1]
-    with sums.in_last_pass():
-        yield from pieces[-1:]
-    sums.finish()
-
-
-# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
-    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = (step - warmup) / max(1, total - warmup)
-    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
-
-
-def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
-    """Set the rates of a 0-based step."""
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
-
-
-def switch_checkpointing(models: Models, on: bool) -> None:
-    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
-        for layer in network.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = on
-
-
-def apply_gradients(config: BaseConfig, optimizer, scaler):
-    """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
-    import torch
-
-    scaler.unscale_(optimizer)
-    clip = torch.nn.utils.clip_grad_norm_
-    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
-    if torch.isfinite(norms).all():
-        scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    return norms
-
-
-def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
-    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
-    health["bad"] = 0 if finite else health["bad"] + 1
-    if health["bad"] >= config.max_bad_updates:
-        raise DivergedError(
-            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-            "try a lower --lr, or --precision bf16 in place of fp16"
-        )
-
-
-# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
+# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
 
 PANELS = (  # title and metrics of each plot; what a run does not log is left out
     ("reward", ("reward/mean", "eval/accuracy")),
@@ -6219,7 +6086,7 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
     os.replace(temporary, target)
 
 
-# -------------------------------------------------------------------------- sample tokens (src/parts/sample_tokens.py)
+# ------------------------------------------------------------------ sample tokens (src/parts/running/sample_tokens.py)
 
 LOGGED = 8  # samples of a step or an evaluation
 
@@ -6277,7 +6144,7 @@ def token_figures(tokenizer, sample: dict) -> dict:
     return found | ({"advantages": advantages} if advantages else {})
 
 
-# -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
 
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
 SAMPLE_KEYS = (
@@ -6412,7 +6279,7 @@ class RunLog:
                 close()
 
 
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -6531,7 +6398,7 @@ def write_settings(config: BaseConfig) -> None:
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
-# ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
+# ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
 
 
 def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
@@ -6605,7 +6472,7 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
     write_folder(target, write)
 
 
-# -------------------------------------------------------------------------------------- run end (src/parts/run_end.py)
+# ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
 KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
@@ -6651,7 +6518,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     return found
 
 
-# -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
+# ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
 
 EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
 LINE = 200  # characters of a message that are shown
@@ -6743,7 +6610,7 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
 
 
-# ------------------------------------------------------------------------------------ progress (src/parts/progress.py)
+# ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
@@ -6843,7 +6710,7 @@ class Progress:
         self.stop.restore()
 
 
-# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
+# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -6862,6 +6729,211 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
     right = sum(value is not None and value >= 1.0 for value in values)
     low, high = wilson_interval(right, len(samples))
     return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
+
+
+# ---------------------------------------------------------- settings (src/programs/on_policy_distillation/settings.py)
+
+OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
+ESTIMATORS = ["mean", "grpo", "rloo"]
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # student, teacher and data
+    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
+    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
+    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
+    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    batch_size: int = setting(128, "completions per step, over all processes", positive=True)
+    group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
+    )
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
+    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
+    # objective
+    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
+    beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
+    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
+    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
+    kl_coef: float = setting(1.0, "weight of the divergence")
+    discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
+    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
+    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
+    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(1, "passes over each batch", positive=True)
+    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
+    clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
+    clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
+    dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
+        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
+    )
+    share_prompts: bool = setting(
+        True,
+        "student and local teachers run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
+    )
+    logits_chunk: int = setting(
+        2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
+    )
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
+def check_config(config: Config, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    check_trainer(config)
+    check_objective(config)
+    check_batch(config, world)
+    say_idle(config, config.ppo_epochs * config.minibatches)
+
+
+def check_objective(config: Config) -> None:
+    """Raise UserError for choices of the objective that contradict each other or would do nothing."""
+    c, sampled = config, config.objective == "policy_gradient"
+    largest = max(c.beta, c.discount, c.offpolicy_frac)
+    need(largest <= 1, f"got {largest} for beta, discount or offpolicy_frac; expected at most 1")
+    need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
+    need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
+    need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
+    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
+    need(c.kl_coef or c.reward_coef or c.offpolicy_frac, "got kl_coef 0; expected something to train by")
+    given = c.offpolicy_frac and c.offpolicy_loss == "same"
+    need(
+        not (sampled and given),
+        "got --offpolicy_frac with policy_gradient, whose advantage is of sampled tokens; try --offpolicy_loss nll",
+    )
+    need(
+        c.group_size > 1 or not c.reward_coef,
+        f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
+        "the baseline; try --group_size 8",
+    )
+    fixed = c.aggregation == "fixed_length"
+    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
+
+
+def offpolicy_rows(config: Config) -> int:
+    """Completions of the data in a step's batch."""
+    return round(config.offpolicy_frac * config.batch_size)
+
+
+def check_batch(config: Config, world: int) -> None:
+    """Raise UserError unless minibatches, groups and completions of the data divide the batch."""
+    part, share = config.minibatches * world, config.offpolicy_frac * config.batch_size
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
+        f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+    need(
+        abs(share - round(share)) < 1e-6 and (config.batch_size - round(share)) % config.group_size == 0,
+        f"got batch_size {config.batch_size}, offpolicy_frac {config.offpolicy_frac}, group_size {config.group_size}; "
+        "expected a whole number of completions of the data, and whole groups of sampled ones",
+    )
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
 
 
 # -------------------------------------------------------- objective (src/programs/on_policy_distillation/objective.py)

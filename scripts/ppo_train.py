@@ -39,6 +39,86 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 128 + n saved and stopped by signal n.
 """
 
+# Contents
+#       173-236  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       239-279  bundle               Where this bundle and its embedded model, data and rewards lie
+#       282-435  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       438-620  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       623-732  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#       735-902  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       905-932  memory used          The memory that a step has used, as metrics: what a run log has beside its seconds
+#       935-974  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      977-1288  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1291-1422  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1425-1605  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1608-1760  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1763-1947  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1950-2109  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2112-2150  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2153-2252  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2255-2350  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2353-2378  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2381-2573  user code            What a reward may change of the process: it and the trainer have each their own
+#     2576-2824  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2827-2982  reward calls         Calling rewards: one event loop for async ones, with limits and retries
+#     2985-3107  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
+#     3110-3262  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3265-3468  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3471-3611  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3614-3676  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3679-3934  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3937-4086  conversations        The record of a conversation with an environment, and what the environment says …
+#     4089-4256  play                 Playing conversations of a policy with environments: all that are open are …
+#     4259-4448  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4451-4513  numerics             Means under a mask, whitening, and log-probs with entropy in chunks of the …
+#     4516-4565  precision            Precision: what auto stands for, TF32, the dtype of matrix products
+#     4568-4787  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4790-4831  tokenizers           Tokenizers, loaded and saved as they were
+#     4834-5016  models               Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     5019-5223  key cache            Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     5226-5329  group cache          Keys and values of a prompt, held and read once for all rows that begin with …
+#     5332-5599  shared prompts       A prompt that is run once for all rows that begin with it, and no pads: tokens …
+#     5602-5764  forward              One forward pass: backbone, logits, log-probs of the response tokens, values
+#     5767-5854  batches              Padding, collating, micro-batches under a budget of tokens
+#     5857-6110  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6113-6315  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6318-6512  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6515-6579  vllm options         vLLM: the versions that work here, and options of its engine by name
+#     6582-6633  generators           The random generators that a user's code may draw from: their states, taken and …
+#     6636-6815  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6818-6945  early scores         Scoring completions while others are sampled: a slow judge or a sandbox costs …
+#     6948-6999  rollouts             Sampling and scoring the rows of a batch over all processes
+#     7002-7029  kl                   KL divergence to the reference: estimators, the forms that serve as a loss, the …
+#     7032-7194  advantages           Advantage estimators, with a critic (GAE) and without; a new one is a function …
+#     7197-7409  losses               Policy losses per token, the value loss, and the weights for a sampler that is …
+#     7412-7437  aggregation          How losses per token become one number: the weight of each token
+#     7440-7490  shaping              From scores to rewards: the KL term, the penalties for length, groups that …
+#     7493-7632  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7635-7733  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     7736-7838  gradient sums        Gradients summed over the processes: in buckets, while the last backward pass …
+#     7841-7915  optimizer            Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     7918-8174  memory               The memory that a run will need, from the shape of its networks
+#     8177-8252  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8255-8301  curves               curves.png: the metrics of a run over its steps
+#     8304-8359  sample tokens        What each sampled token was given, for the few samples of samples.jsonl: its …
+#     8362-8494  run log              Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     8497-8613  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     8616-8687  checkpoints          Checkpoints, resuming, the exported model
+#     8690-8733  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     8736-8825  summary              summary.json and the lines at the end of a run
+#     8828-8925  progress             Where a run stands: the state that a resume needs, evaluations, what follows a …
+#     8928-8946  paired tests         Intervals, paired tests, pass@k
+#     8949-9188  settings             Settings of the trainer
+#     9191-9251  models               The networks of a run: policy, critic, reference
+#     9254-9315  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9318-9401  rollout              The batch of a step, with dynamic sampling
+#     9404-9549  experience           From samples to a training batch: old and reference log-probs, values, advantages
+#     9552-9633  metrics              Metrics of a step, and the held-out evaluation
+#     9636-9804  update               One step of training: epochs, minibatches, micro-batches, gradients
+#     9807-9839  memory               The memory that a run will need
+#     9842-9893  dry run              --dry_run: settings, batch arithmetic, memory
+#    9896-10014  run                  The loop of a run and the command line
+
 import argparse
 import ast
 import asyncio
@@ -90,7 +170,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -156,7 +236,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -199,7 +279,7 @@ def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
     return specs or EMBEDDED_SPECS
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -355,7 +435,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -540,249 +620,7 @@ def free_on_resume(config) -> set[str]:
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
 
 
-# ----------------------------------------------------------------------- settings (src/programs/ppo_train/settings.py)
-
-TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
-
-
-@dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config.
-
-    A field left at None takes the value that PRESETS gives it for `algorithm`.
-    """
-
-    # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(
-        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
-    )
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
-    turn_baseline: str = setting(
-        "conversation",
-        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
-        ["conversation", "turn"],
-    )
-    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
-    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
-    reuse_prefill: bool = setting(
-        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
-    )
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
-    # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
-    group_size: int = setting(None, "completions per prompt", positive=True)
-    advantage: str = setting(
-        None,
-        "advantage estimator, or your own, FILE.py:function of scores, groups …",
-        lambda: NamesOrFiles(ADVANTAGES),
-    )
-    loss: str = setting(
-        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
-    )
-    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
-    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
-    # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
-    kl_estimator: str = setting(
-        None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
-        ["k1", "k2", "k3", "k3_ratio"],
-    )
-    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
-    # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
-    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
-    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
-    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
-        "of their turns",
-        several=True,
-    )
-    max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
-    )
-    # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
-    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
-    gae_lambda: float = setting(0.95, "GAE lambda")
-    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
-    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
-    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
-    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
-    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
-    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
-    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
-    # algorithm: sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
-    # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
-    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
-    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
-    vf_coef: float = setting(0.5, "weight of the value loss")
-    # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
-    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rates rise")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
-    # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-        free=True,
-    )
-    share_prompts: bool = setting(
-        True,
-        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
-    )
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
-
-    def __post_init__(self):
-        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
-        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
-        enter_own(self)
-        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
-
-
-def check_environment(config: Config) -> None:
-    """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c = config
-    check_band(c, c.group_size)
-    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
-    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
-    known = f"expected one of {', '.join(TURN_BASELINES)}"
-    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
-    check_room(c, c.max_prompt_tokens)
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
-# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
+# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
 def corrects(config: BaseConfig) -> str:
@@ -894,149 +732,7 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
         say(f"note: {line}")
 
 
-# -------------------------------------------------------------------------------------- presets (src/parts/presets.py)
-
-# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
-# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
-GROUP_DEFAULTS = {
-    "group_size": 8,
-    "advantage": "grpo",
-    "loss": "clip",
-    "aggregation": "token_mean",
-    "ppo_epochs": 1,
-    "minibatches": 1,
-    "kl_coef": 0.0,
-    "kl_in": "loss",
-    "kl_estimator": "k3",
-    "missing_eos_penalty": 0.0,
-    "overlong_share": 0.0,
-    "dynamic_sampling": False,
-    "clip_eps_low": 0.2,
-    "clip_eps_high": 0.2,
-    "dual_clip": 0.0,
-}
-REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
-PRESETS = {
-    "ppo": {
-        "group_size": 1,
-        "advantage": "gae",
-        "ppo_epochs": 2,
-        "kl_coef": 0.01,
-        **REWARD_KL,
-        "dual_clip": 3.0,
-    },
-    "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
-    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
-    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
-    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
-    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
-    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
-    "remax": {
-        "group_size": 1,
-        "advantage": "remax",
-        "aggregation": "seq_mean_token_sum",
-        "kl_coef": 0.01,
-        **REWARD_KL,
-    },
-    "opo": {"advantage": "opo"},
-    "gpg": {"advantage": "gpg", "loss": "reinforce"},
-    "maxrl": {"advantage": "maxrl"},
-    "gdpo": {"advantage": "gdpo"},
-    "gspo": {
-        "loss": "gspo",
-        "aggregation": "seq_mean_token_mean",
-        "minibatches": 4,
-        "clip_eps_low": 3e-4,
-        "clip_eps_high": 4e-4,
-    },
-    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
-    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-    "gmpo": {
-        "loss": "gmpo",
-        "aggregation": "seq_mean_token_mean",
-        "minibatches": 4,
-        "clip_eps_low": 0.4,
-        "clip_eps_high": 0.4,
-    },
-    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
-    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
-    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
-    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
-}
-READ_BY = {  # settings that only some values of a choice read
-    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
-    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
-    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
-    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
-    "gamma": ("advantage", {"gae", "reinforce_pp"}),
-    **dict.fromkeys(
-        ("clip_eps_low", "clip_eps_high"),
-        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
-    ),
-    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
-    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
-    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
-    "kl_cov_coef": ("loss", {"kl_cov"}),
-    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
-    "norm_length": ("aggregation", {"fixed_length"}),
-    **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
-}
-GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
-
-
-def is_own(name) -> bool:
-    """Whether a choice names a function of the user's own, FILE.py:function."""
-    return ".py:" in str(name)
-
-
-def check_algorithm(config: BaseConfig) -> None:
-    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
-    c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
-    )
-    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
-    need(grouped or not c.dynamic_sampling, dynamic)
-    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
-    in_reward = c.kl_in == "reward"
-    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
-    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
-    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
-    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
-    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
-    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
-    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
-    need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
-    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    usual = type(config)(algorithm=c.algorithm)
-    for name, (choice, values) in READ_BY.items():
-        unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
-        idle = unread and getattr(c, name) != getattr(usual, name)
-        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
-        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
-    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
-        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
-
-
-def check_config(config: BaseConfig, world: int = 1) -> None:
-    """Raise UserError for settings that cannot work together."""
-    check_trainer(config)
-    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
-    check_algorithm(config)
-    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
-    part = math.lcm(config.minibatches * world, config.group_size)
-    need(
-        config.batch_size % part == 0,
-        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
-        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
-        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
-    )
-
-
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 
@@ -1206,7 +902,7 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
-# ------------------------------------------------------------------------------ memory used (src/parts/memory_used.py)
+# ------------------------------------------------------------------- memory used (src/parts/foundation/memory_used.py)
 
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 
@@ -1236,7 +932,7 @@ def memory_metrics() -> dict[str, float]:
     return {name: max(one[name] for one in of_all) for name in found}
 
 
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
@@ -1278,563 +974,7 @@ def exit_code(
         leave_processes()
 
 
-# ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
-
-
-def masked_mean(x, mask):
-    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
-    return (x * mask).sum() / mask.sum().clamp(min=1)
-
-
-def masked_whiten(x, mask, shift_mean: bool = True):
-    """Scale x [B, T] to unit variance over the masked tokens, and to mean 0 unless `shift_mean` is false.
-
-    The variance is the unbiased one and is smoothed by 1e-8, as in verl's `masked_whiten`. Unmasked entries become 0.
-    """
-    mean = masked_mean(x, mask)
-    var = masked_mean((x - mean) ** 2, mask)
-    var = var * mask.sum() / (mask.sum() - 1).clamp(min=1)  # Bessel
-    white = (x - mean) * (var + 1e-8).rsqrt()
-    return (white if shift_mean else white + mean) * mask
-
-
-def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
-    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
-
-    Args:
-        logits_fn: maps hidden states [n, H] to logits [n, V].
-        hidden: [N, H], the states that predict the targets.
-        targets: [N] token ids.
-        temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
-        entropy_grad: let gradients flow through the entropy.
-
-    Returns:
-        (logprobs [N], entropy [N]), in float32 or wider.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
-
-    if len(hidden) <= chunk:
-        return piece(hidden, targets)
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
-    else:
-        parts = [piece(h, t) for h, t in pieces]
-    logprobs, entropy = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropy)
-
-
-def explained_variance(values, returns, mask) -> float:
-    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
-    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
-    var = r.var(unbiased=False)
-    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
-
-
-# ------------------------------------------------------------------------------------------------ kl (src/parts/kl.py)
-
-
-def kl_estimate(logprobs, ref_logprobs, estimator: str):
-    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
-    d = logprobs - ref_logprobs
-    if estimator == "k1":
-        return d
-    if estimator == "k2":
-        return d**2 / 2
-    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
-
-
-def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
-    """Per-token KL(policy || reference) as a term of the loss, [B, T].
-
-    k3_ratio is k3 times the ratio: its gradient is the exact one of the reverse KL, whoever sampled (arXiv 2510.01555,
-    and DeepSeek-V3.2, arXiv 2512.02556). k2's is exact on-policy, k3's is that of the forward KL, k1's is zero.
-    """
-    if estimator == "k3_ratio":
-        return (logprobs - old_logprobs).clamp(-20, 20).exp() * kl_estimate(logprobs, ref_logprobs, "k3")
-    return kl_estimate(logprobs, ref_logprobs, estimator)
-
-
-def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
-    """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
-    error = min(max(kl / target - 1, -0.2), 0.2)
-    return kl_coef * (1 + error * completions / horizon)
-
-
-# -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
-
-
-def group_stats(x, groups):
-    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
-
-    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
-    """
-    import torch
-
-    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
-    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
-    mean = (zeros.index_add(0, index, x) / count)[index]
-    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
-    mean = torch.where(low == high, x, mean)
-    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
-
-
-def with_singles(advantages, scores, count, alone: float):
-    """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
-    return torch.where(count > 1, advantages, alone * scores)
-
-
-def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
-    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
-    mean, square, count = group_stats(scores, groups)
-    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
-    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
-
-
-def mean_advantages(scores, groups, alone: float = 0.0, **_):
-    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles(scores - mean, scores, count, alone)
-
-
-def rloo_advantages(scores, groups, alone: float = 0.0, **_):
-    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
-
-
-def opo_advantages(scores, groups, mask, alone: float = 0.0, **_):
-    """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
-    import torch
-
-    lengths = mask.sum(1).to(scores.dtype)
-    mean, square, count = group_stats(scores, groups)
-    weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
-    baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
-    return with_singles(scores - baseline, scores, count, alone)
-
-
-def gpg_advantages(scores, groups, alone: float = 0.0, **_):
-    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
-    _, square, _ = group_stats(scores, groups)
-    alpha = len(scores) / (square > 0).sum().clamp(min=1)
-    return alpha * mean_advantages(scores, groups, alone)
-
-
-def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
-    """GPG as verl has it: alpha = B / completions whose score is not 0."""
-    return len(scores) / (scores != 0).sum().clamp(min=1) * mean_advantages(scores, groups, alone)
-
-
-def maxrl_advantages(scores, groups, **_):
-    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
-    if (scores < 0).any():
-        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
-    mean, _, _ = group_stats(scores, groups)
-    return (scores - mean) / (mean + 1e-6)
-
-
-def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.0, **_):
-    """Whitened sum over rewards of weight_r * GRPO's advantage of reward r alone: GDPO (arXiv 2601.05242).
-
-    parts is [B, R], NaN where a reward does not apply; weights [R], 1 unless given. Returns [B, T].
-    """
-    import torch
-
-    total = torch.zeros_like(parts[:, 0])
-    for r in range(parts.shape[1]):
-        known = ~parts[:, r].isnan()
-        advantages = grpo_advantages(parts[known, r], groups[known], config, alone)
-        total[known] += advantages if weights is None else weights[r] * advantages
-    return masked_whiten(total[:, None] * mask, mask)
-
-
-def discounted_returns(rewards, mask, gamma: float):
-    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    import torch
-
-    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        here = rewards[:, t] + gamma * running
-        running = torch.where(mask[:, t].bool(), here, running)
-        returns[:, t] = here * mask[:, t]
-    return returns
-
-
-def reinforce_pp_advantages(rewards, mask, config, **_):
-    """Discounted returns, whitened over the batch's tokens, [B, T]: REINFORCE++ (Hu 2025, arXiv 2501.03262)."""
-    return masked_whiten(discounted_returns(rewards, mask, config.gamma), mask)
-
-
-def reinforce_pp_baseline_advantages(scores, groups, mask, alone: float = 0.0, **_):
-    """R - mean_g, whitened over the batch's tokens, [B, T]: REINFORCE++-baseline (the same paper)."""
-    return masked_whiten(mean_advantages(scores, groups, alone)[:, None] * mask, mask)
-
-
-def remax_advantages(rewards, baselines, mask, **_):
-    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505)."""
-    return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
-
-
-def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
-    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
-
-    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
-
-    Returns:
-        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
-    """
-    import torch
-
-    next_value = torch.zeros_like(values[:, 0])
-    next_advantage = torch.zeros_like(values[:, 0])
-    advantages = torch.zeros_like(values)
-    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
-    for t in reversed(range(start, values.shape[1])):
-        delta = rewards[:, t] + gamma * next_value - values[:, t]
-        advantage = delta + gamma * gae_lambda * next_advantage
-        keep = response_mask[:, t].bool()
-        next_value = torch.where(keep, values[:, t], next_value)
-        next_advantage = torch.where(keep, advantage, next_advantage)
-        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
-    return advantages, (advantages + values) * response_mask
-
-
-def gae_advantages(rewards, values, mask, config, **_):
-    """Generalized advantage estimation with a critic, [B, T]; see `gae`."""
-    return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
-
-
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
-ADVANTAGES = {
-    "gae": gae_advantages,
-    "grpo": grpo_advantages,
-    "mean": mean_advantages,
-    "rloo": rloo_advantages,
-    "opo": opo_advantages,
-    "gpg": gpg_advantages,
-    "gpg_verl": gpg_verl_advantages,
-    "maxrl": maxrl_advantages,
-    "gdpo": gdpo_advantages,
-    "remax": remax_advantages,
-    "reinforce_pp": reinforce_pp_advantages,
-    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
-}
-
-
-# ---------------------------------------------------------------------------------------- losses (src/parts/losses.py)
-
-
-@dataclass(frozen=True)
-class PolicyLoss:
-    """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
-
-    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
-    and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
-
-    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
-    minibatch. Where they do not, such rows are left out of the networks.
-    """
-
-    per_token: object  # the function
-    trains_zero_advantage: bool
-
-    def __call__(self, **known):
-        """(loss, clipped), both [B, T]."""
-        return self.per_token(**known)
-
-
-def likelihood_ratio(logprobs, old_logprobs):
-    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
-    return (logprobs - old_logprobs).clamp(-20, 20).exp()
-
-
-def sequence_mean(x, mask):
-    """Mean of x [B, T] over each row's masked tokens, [B, 1]; 0 for an empty row."""
-    return (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
-def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
-    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
-
-    Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
-    """
-    import torch
-
-    ratio = likelihood_ratio(logprobs, old_logprobs)
-    plain = -advantages * ratio
-    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
-    loss = torch.maximum(plain, bounded)
-    if dual_clip:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
-
-
-def value_loss(values, old_values, returns, value_clip: float):
-    """Clipped squared error per token, times 1/2; all [B, T]."""
-    import torch
-
-    loss = (values - returns) ** 2
-    if value_clip:
-        near = old_values + (values - old_values).clamp(-value_clip, value_clip)
-        loss = torch.maximum(loss, (near - returns) ** 2)
-    return 0.5 * loss
-
-
-def clip_loss(logprobs, old_logprobs, advantages, config, **_):
-    """PPO's clipped surrogate; see `policy_loss`."""
-    bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
-    loss, _, clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)
-    return loss, clipped
-
-
-def reinforce_loss(logprobs, advantages, **_):
-    """-A log pi, without ratio: REINFORCE (Williams 1992), GPG's loss (arXiv 2504.02546, eq. 5)."""
-    return -advantages * logprobs, logprobs.detach() * 0
-
-
-def gspo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
-    """The clipped surrogate with one ratio a sequence, s = exp(mean log-ratio): GSPO-token (arXiv 2507.18071, eq. 13).
-
-    The value is the sequence's, the gradient flows through each token's own log-prob.
-    """
-    import torch
-
-    s = sequence_mean(logprobs - old_logprobs, mask).detach() + logprobs - logprobs.detach()
-    s = s.clamp(max=10).exp()  # [B, T]
-    plain, bounded = -advantages * s, -advantages * s.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
-    return torch.maximum(plain, bounded), (bounded > plain).float()
-
-
-def cispo_loss(logprobs, old_logprobs, advantages, config, **_):
-    """-sg(clip(ratio, 1 - low, 1 + high)) A log pi: CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4-5).
-
-    Bounds as in the paper and in verl. TRL's cap c without lower bound is low = 1, high = c - 1.
-    """
-    ratio = likelihood_ratio(logprobs, old_logprobs).detach()
-    bounded = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
-    return -bounded * advantages * logprobs, (ratio != bounded).float()
-
-
-def sapo_loss(logprobs, old_logprobs, advantages, config, **_):
-    """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau by the sign of A: SAPO (arXiv 2511.20347)."""
-    import torch
-
-    tau = torch.where(advantages > 0, *map(advantages.new_tensor, (config.sapo_tau_pos, config.sapo_tau_neg)))
-    gate = torch.sigmoid(tau * (likelihood_ratio(logprobs, old_logprobs) - 1)) * 4 / tau
-    return -gate * advantages, logprobs.detach() * 0
-
-
-def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
-    """-A times the geometric mean of the clipped ratios of a sequence: GMPO (arXiv 2507.20673, eq. 3-4).
-
-    The bounds are of the log-ratio, [-low, high], and act on the side that the sign of A names. A is the mean over the
-    sequence. Each token carries its sequence's loss, so seq_mean_token_mean gives the mean over sequences.
-    """
-    import torch
-
-    sign, d = torch.sign(advantages), logprobs - old_logprobs
-    bounded = d.clamp(-config.clip_eps_low, config.clip_eps_high)
-    d_min = sign * torch.minimum(sign * d, sign * bounded)
-    loss = -sequence_mean(advantages, mask) * sequence_mean(d_min, mask).exp()  # [B, 1]
-    return loss.expand_as(d), ((d_min != d) & (sign != 0) & mask.bool()).float()
-
-
-def dppo_loss(logprobs, old_logprobs, advantages, config, valid_up, valid_down):
-    """-sg(min(ratio, cap)) A log pi where the update may go on in A's direction, else 0; cap = dual_clip (0: none)."""
-    import torch
-
-    ratio = likelihood_ratio(logprobs, old_logprobs).detach()
-    weight = ratio.clamp(max=config.dual_clip or math.inf)
-    valid = torch.where(advantages > 0, valid_up, valid_down).float()
-    return -weight * advantages * logprobs * valid, 1 - valid
-
-
-def dppo_tv_loss(logprobs, old_logprobs, advantages, config, **_):
-    """DPPO with binary total variation |p - p_old| (arXiv 2602.04879), bounded in the direction of A."""
-    gap = (logprobs.exp() - old_logprobs.exp()).detach()
-    bounds = gap <= config.clip_eps_high, gap >= -config.clip_eps_low
-    return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
-
-
-def dppo_kl_loss(logprobs, old_logprobs, advantages, config, **_):
-    """DPPO with the binary KL(p_old || p) of "this token or another" (arXiv 2602.04879)."""
-    import torch
-
-    p, q, d = logprobs.exp().detach(), old_logprobs.exp(), (old_logprobs - logprobs).detach()
-    kl = q * d + (1 - q) * torch.log((1 - q + 1e-8) / (1 - p + 1e-8))
-    bounds = (kl <= config.clip_eps_high) | (p <= q), (kl <= config.clip_eps_low) | (p >= q)
-    return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
-
-
-def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
-    """The clipped surrogate without the chosen tokens: Clip-Cov (Cui 2025, arXiv 2505.22617, eq. 10-11)."""
-    loss, _, _ = policy_loss(logprobs, old_logprobs, advantages, config.clip_eps_low, config.clip_eps_high, 0.0)
-    return loss * (1 - chosen), chosen
-
-
-def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
-    """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
-    ratio, distance = likelihood_ratio(logprobs, old_logprobs), (logprobs - old_logprobs).abs()
-    return -advantages * ratio + config.kl_cov_coef * distance * chosen, chosen
-
-
-LOSSES = {
-    "clip": PolicyLoss(clip_loss, trains_zero_advantage=False),
-    "reinforce": PolicyLoss(reinforce_loss, trains_zero_advantage=False),
-    "gspo": PolicyLoss(gspo_loss, trains_zero_advantage=False),
-    "cispo": PolicyLoss(cispo_loss, trains_zero_advantage=False),
-    "sapo": PolicyLoss(sapo_loss, trains_zero_advantage=False),
-    "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
-    "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
-    "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
-    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True),  # every token's covariance is looked at
-    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True),
-}
-
-
-def check_loss(config: BaseConfig) -> None:
-    """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
-    need(
-        isinstance(LOSSES[config.loss], PolicyLoss),
-        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss; try "
-        f"LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)",
-    )
-
-
-def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
-    """The tokens that Clip-Cov or KL-Cov treats, [B, T] of 0 and 1: a share cov_frac, at least one where there is one.
-
-    cov = (A - mean A)(log pi - mean log pi) over the masked tokens of the whole minibatch. KL-Cov takes the largest;
-    Clip-Cov takes those with the least `draw` (uniform, [B, T]) among the unclipped with cov_low < cov < cov_high.
-    """
-    import torch
-
-    cov = (advantages - masked_mean(advantages, mask)) * (logprobs - masked_mean(logprobs, mask))
-    eligible, order = mask.bool(), -cov
-    if config.loss == "clip_cov":
-        bounds = (config.clip_eps_low, config.clip_eps_high, 0.0)
-        clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)[2].bool()
-        eligible, order = eligible & ~clipped & (cov > config.cov_low) & (cov < config.cov_high), draw
-    count = min(max(int(config.cov_frac * mask.sum()), 1), int(eligible.sum()))
-    best = order.masked_fill(~eligible, math.inf).flatten().topk(count, largest=False).indices
-    return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
-
-
-def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
-    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
-
-    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
-    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
-    """
-    import torch
-
-    d = (old_logprobs - rollout_logprobs) * mask
-    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
-    if how == "none":
-        return torch.ones_like(w)
-    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
-
-
-# ------------------------------------------------------------------------------ aggregation (src/parts/aggregation.py)
-
-AGGREGATIONS = {
-    "token_mean": "sum over all tokens / their number: DAPO",
-    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
-    "seq_mean_token_sum": "mean over completions of their token sum",
-    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
-    "fixed_length": "mean over completions of token sum / norm_length",
-}
-
-
-def token_weights(mask, config, tokens, sequences):
-    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
-
-    Args:
-        mask: [B, T], a piece of the minibatch.
-        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
-        tokens: masked tokens of the whole minibatch.
-        sequences: rows of the whole minibatch.
-    """
-    if config.aggregation == "token_mean":
-        return mask / tokens
-    if config.aggregation == "seq_mean_token_mean":
-        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
-    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
-    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
-
-
-# -------------------------------------------------------------------------------------- shaping (src/parts/shaping.py)
-
-
-def shape_rewards(scores, kl, response_mask, kl_coef: float):
-    """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
-    import torch
-
-    rewards = -kl_coef * kl * response_mask
-    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
-    last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
-    return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
-
-
-def move_to_turns(rewards, samples: list[dict]) -> None:
-    """Move in rewards [B, T] what a conversation earned in earlier turns from its last sampled token to theirs."""
-    first = rewards.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
-    for row, sample in enumerate(samples):
-        *ends, last = [first + end - 1 for end in sample.get("turn_ends", [0])]
-        for column, reward in zip(ends, sample.get("turn_rewards", [0.0])[:-1], strict=True):
-            rewards[row, column] += reward
-            rewards[row, last] -= reward
-
-
-def overlong_penalty(length: int, limit: int, share: float) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
-    buffer = round(share * limit)
-    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
-
-
-def length_penalty(config: BaseConfig, sample: dict) -> float:
-    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
-    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
-    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
-
-
-def shaped_score(config: BaseConfig, sample: dict) -> float:
-    """A completion's score after the penalty for its length."""
-    return sample["score"] - length_penalty(config, sample)
-
-
-def all_equal(config: BaseConfig, group: list[dict]) -> bool:
-    """Whether a group's scored completions score alike (GDPO: by each reward): comparing them teaches nothing."""
-    each, scored = config.advantage == "gdpo", [s for s in group if any(v is not None for v in s["rewards"].values())]
-    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
-
-
-def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
-    """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
-    own = [math.nan if v is None else v for v in sample["rewards"].values()]
-    return [*own, -length_penalty(config, sample)]
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -2148,7 +1288,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -2282,7 +1422,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -2465,7 +1605,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def json_lines(stream, name: str) -> list[dict]:
@@ -2620,7 +1760,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -2807,7 +1947,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def template_settings(config) -> dict:
@@ -2969,7 +2109,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
 def asked_words(prompt) -> str:
@@ -3010,7 +2150,7 @@ def overlap_metric(rows: list[dict]) -> dict[str, int]:
     return {"eval/trained_rows": count} if count else {}
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
@@ -3112,7 +2252,7 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     return [rows[i] for i in sorted(picked.tolist())]
 
 
-# ---------------------------------------------------------------------------------- pass band (src/parts/pass_band.py)
+# ----------------------------------------------------------------------------- pass band (src/parts/data/pass_band.py)
 
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
 
@@ -3210,7 +2350,7 @@ def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float
     }
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -3238,7 +2378,7 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -3433,7 +2573,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -3684,108 +2824,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
-# -------------------------------------------------------------------------- own functions (src/parts/own_functions.py)
-
-KNOWN = {  # what such a function may take by name
-    "advantage": ("scores", "groups", "rewards", "mask", "config"),
-    "loss": ("logprobs", "old_logprobs", "advantages", "mask", "config"),
-}
-
-
-class NamesOrFiles(list):
-    """The names of a choice, beside which any `FILE.py:function` is one."""
-
-    def __contains__(self, name) -> bool:
-        return super().__contains__(name) or is_own(name)
-
-
-class OwnFunction:
-    """A user's function, called with those of the arguments that it names; its result is checked at each call.
-
-    `spec` names it in messages.
-    kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
-    kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
-    and [B, T] with 1 where a bound changed it.
-
-    Raises:
-        UserError: it needs what there is not, it raises, or its result has another shape, or a
-        gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
-        is not is left to the trainer, which leaves such updates out and counts them.
-    """
-
-    def __init__(self, kind: str, spec: str, function):
-        self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
-        parameters = inspect.signature(self.function).parameters.values()
-        unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
-        need(not unnamed, f"got {kind} {spec!r}, which takes {', '.join(unnamed)} by position; try it without the /")
-        lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
-        takes = f"expected parameters among {', '.join(known)}"
-        need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")
-        whole = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.names = [name for name in known if whole or name in {p.name for p in parameters}]
-
-    def __call__(self, **known):
-        """The result of the function."""
-        try:
-            found = self.function(**{name: known[name] for name in self.names})
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            code = getattr(inspect.unwrap(self.function), "__code__", None)
-            frame = ([f for f in frames if code and f.filename == code.co_filename] or frames)[-1]
-            file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
-            where = f"{file}, line {frame.lineno}"
-            raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
-        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
-
-    def checked(self, found, shapes: list):
-        """The tensor, if it has one of the shapes."""
-        import torch
-
-        kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
-        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
-        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
-        return found
-
-    def checked_advantages(self, found, known: dict):
-        """The advantages, as the trainer takes them."""
-        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
-        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
-        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
-        return found.to(known["rewards"].dtype)
-
-    def checked_loss(self, found, known: dict):
-        """(loss, clipped), as the trainer takes them."""
-        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
-        loss = self.checked(loss, [known["logprobs"].shape])
-        lost = known["logprobs"].requires_grad and not loss.requires_grad
-        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
-        clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
-        return loss, clipped.detach().float()
-
-
-def own_function(kind: str, spec: str) -> OwnFunction:
-    """The function that FILE.py:function names.
-
-    Raises:
-        UserError: there is none, or it is not one of its kind.
-    """
-    file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
-    function = getattr(import_file(kind, spec, file), name, None)
-    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
-    return OwnFunction(kind, spec, function)
-
-
-def enter_own(config) -> None:
-    """Enter what `advantage` and `loss` name as FILE.py:function into ADVANTAGES, GROUPED and LOSSES."""
-    if is_own(config.advantage) and config.advantage not in ADVANTAGES:
-        found = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
-        GROUPED.update([config.advantage] * ("groups" in found.names))
-    if is_own(config.loss) and config.loss not in LOSSES:
-        LOSSES[config.loss] = PolicyLoss(own_function("loss", config.loss), trains_zero_advantage=True)
-
-
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
 
 
 @dataclass
@@ -3943,7 +2982,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -4068,7 +3107,7 @@ class Reward:
         return scores, parts
 
 
-# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
@@ -4223,7 +3262,7 @@ def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseE
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
 
 
-# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+# ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
 
 
 class BadCall(Exception):
@@ -4429,7 +3468,7 @@ def read_answer(
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
 
 
-# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+# --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
 
 SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
 POLL = 0.02  # seconds between two looks at who is out of time
@@ -4572,7 +3611,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
+# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
 
@@ -4637,7 +3676,7 @@ def letter_ids(tokenizer, text: str) -> list[int]:
     return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
-# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
@@ -4895,7 +3934,7 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
     )
 
 
-# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
 @dataclass
@@ -5047,7 +4086,7 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
     return messages
 
 
-# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
@@ -5217,7 +4256,7 @@ def play_metrics(talks: list[Conversation]) -> dict[str, float]:
     }
 
 
-# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
@@ -5409,7 +4448,72 @@ def pieces(tokenizer, talk: Conversation) -> list[dict]:
     return found
 
 
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+
+
+def masked_mean(x, mask):
+    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
+    return (x * mask).sum() / mask.sum().clamp(min=1)
+
+
+def masked_whiten(x, mask, shift_mean: bool = True):
+    """Scale x [B, T] to unit variance over the masked tokens, and to mean 0 unless `shift_mean` is false.
+
+    The variance is the unbiased one and is smoothed by 1e-8, as in verl's `masked_whiten`. Unmasked entries become 0.
+    """
+    mean = masked_mean(x, mask)
+    var = masked_mean((x - mean) ** 2, mask)
+    var = var * mask.sum() / (mask.sum() - 1).clamp(min=1)  # Bessel
+    white = (x - mean) * (var + 1e-8).rsqrt()
+    return (white if shift_mean else white + mean) * mask
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
+def explained_variance(values, returns, mask) -> float:
+    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
+    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
+    var = r.var(unbiased=False)
+    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
+
+
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -5461,7 +4565,7 @@ def autocast(config: BaseConfig, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
 
@@ -5683,7 +4787,7 @@ def as_reference(policy):
             policy.set_adapter("default")
 
 
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
@@ -5727,7 +4831,7 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = (
@@ -5912,7 +5016,7 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+# ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
 
@@ -6119,7 +5223,7 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
     return groups
 
 
-# ------------------------------------------------------------------------------ group cache (src/parts/group_cache.py)
+# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
 
 # bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
 WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
@@ -6225,7 +5329,7 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
@@ -6495,7 +5599,7 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -6660,7 +5764,7 @@ def token_values(critic, hidden):
         return critic.head(hidden.float()).squeeze(-1)
 
 
-# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -6750,7 +5854,7 @@ def trimmed(batch: dict, rows) -> tuple[dict, slice]:
     return {name: x[rows, columns] for name, x in batch.items()}, columns
 
 
-# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+# --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -7006,7 +6110,7 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
             say(f"note: {name} runs a prompt again with each of its {which}")
 
 
-# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+# --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 
 def inverse_cdf(log_probs, uniform):
@@ -7211,7 +6315,7 @@ def turn_sampler(engine) -> Callable:
     return lambda prompts, noise, numbers: engine.generate(prompts, noise)
 
 
-# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
+# ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
 
 
 class StaleSamplerError(UserError):
@@ -7408,7 +6512,7 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
     return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
-# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
@@ -7475,7 +6579,7 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
-# -------------------------------------------------------------------------------- generators (src/parts/generators.py)
+# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
 
 
 def rng_state() -> dict:
@@ -7529,7 +6633,7 @@ def untouched_generators(seed: int | None = None) -> Iterator[None]:
         restore_rng(states)
 
 
-# -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 OURS = {  # arguments of the engine that follow from the run's settings
     "model": "--model",
@@ -7711,7 +6815,7 @@ class VllmEngine:
         ]
 
 
-# ---------------------------------------------------------------------------- early scores (src/parts/early_scores.py)
+# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -7841,7 +6945,7 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 
 def collect(
@@ -7895,7 +6999,923 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure, shares)
 
 
-# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+# --------------------------------------------------------------------------------------- kl (src/parts/learning/kl.py)
+
+
+def kl_estimate(logprobs, ref_logprobs, estimator: str):
+    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
+    d = logprobs - ref_logprobs
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return d**2 / 2
+    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
+
+
+def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
+    """Per-token KL(policy || reference) as a term of the loss, [B, T].
+
+    k3_ratio is k3 times the ratio: its gradient is the exact one of the reverse KL, whoever sampled (arXiv 2510.01555,
+    and DeepSeek-V3.2, arXiv 2512.02556). k2's is exact on-policy, k3's is that of the forward KL, k1's is zero.
+    """
+    if estimator == "k3_ratio":
+        return (logprobs - old_logprobs).clamp(-20, 20).exp() * kl_estimate(logprobs, ref_logprobs, "k3")
+    return kl_estimate(logprobs, ref_logprobs, estimator)
+
+
+def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+    """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
+    error = min(max(kl / target - 1, -0.2), 0.2)
+    return kl_coef * (1 + error * completions / horizon)
+
+
+# ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
+    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
+    mean, square, count = group_stats(scores, groups)
+    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
+    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def rloo_advantages(scores, groups, alone: float = 0.0, **_):
+    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
+
+
+def opo_advantages(scores, groups, mask, alone: float = 0.0, **_):
+    """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
+    import torch
+
+    lengths = mask.sum(1).to(scores.dtype)
+    mean, square, count = group_stats(scores, groups)
+    weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
+    baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
+    return with_singles(scores - baseline, scores, count, alone)
+
+
+def gpg_advantages(scores, groups, alone: float = 0.0, **_):
+    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
+    _, square, _ = group_stats(scores, groups)
+    alpha = len(scores) / (square > 0).sum().clamp(min=1)
+    return alpha * mean_advantages(scores, groups, alone)
+
+
+def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
+    """GPG as verl has it: alpha = B / completions whose score is not 0."""
+    return len(scores) / (scores != 0).sum().clamp(min=1) * mean_advantages(scores, groups, alone)
+
+
+def maxrl_advantages(scores, groups, **_):
+    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
+    if (scores < 0).any():
+        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
+    mean, _, _ = group_stats(scores, groups)
+    return (scores - mean) / (mean + 1e-6)
+
+
+def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.0, **_):
+    """Whitened sum over rewards of weight_r * GRPO's advantage of reward r alone: GDPO (arXiv 2601.05242).
+
+    parts is [B, R], NaN where a reward does not apply; weights [R], 1 unless given. Returns [B, T].
+    """
+    import torch
+
+    total = torch.zeros_like(parts[:, 0])
+    for r in range(parts.shape[1]):
+        known = ~parts[:, r].isnan()
+        advantages = grpo_advantages(parts[known, r], groups[known], config, alone)
+        total[known] += advantages if weights is None else weights[r] * advantages
+    return masked_whiten(total[:, None] * mask, mask)
+
+
+def discounted_returns(rewards, mask, gamma: float):
+    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
+    import torch
+
+    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        here = rewards[:, t] + gamma * running
+        running = torch.where(mask[:, t].bool(), here, running)
+        returns[:, t] = here * mask[:, t]
+    return returns
+
+
+def reinforce_pp_advantages(rewards, mask, config, **_):
+    """Discounted returns, whitened over the batch's tokens, [B, T]: REINFORCE++ (Hu 2025, arXiv 2501.03262)."""
+    return masked_whiten(discounted_returns(rewards, mask, config.gamma), mask)
+
+
+def reinforce_pp_baseline_advantages(scores, groups, mask, alone: float = 0.0, **_):
+    """R - mean_g, whitened over the batch's tokens, [B, T]: REINFORCE++-baseline (the same paper)."""
+    return masked_whiten(mean_advantages(scores, groups, alone)[:, None] * mask, mask)
+
+
+def remax_advantages(rewards, baselines, mask, **_):
+    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505)."""
+    return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
+
+
+def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
+    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
+
+    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
+
+    Returns:
+        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
+    """
+    import torch
+
+    next_value = torch.zeros_like(values[:, 0])
+    next_advantage = torch.zeros_like(values[:, 0])
+    advantages = torch.zeros_like(values)
+    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
+    for t in reversed(range(start, values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = delta + gamma * gae_lambda * next_advantage
+        keep = response_mask[:, t].bool()
+        next_value = torch.where(keep, values[:, t], next_value)
+        next_advantage = torch.where(keep, advantage, next_advantage)
+        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
+    return advantages, (advantages + values) * response_mask
+
+
+def gae_advantages(rewards, values, mask, config, **_):
+    """Generalized advantage estimation with a critic, [B, T]; see `gae`."""
+    return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
+
+
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
+ADVANTAGES = {
+    "gae": gae_advantages,
+    "grpo": grpo_advantages,
+    "mean": mean_advantages,
+    "rloo": rloo_advantages,
+    "opo": opo_advantages,
+    "gpg": gpg_advantages,
+    "gpg_verl": gpg_verl_advantages,
+    "maxrl": maxrl_advantages,
+    "gdpo": gdpo_advantages,
+    "remax": remax_advantages,
+    "reinforce_pp": reinforce_pp_advantages,
+    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
+}
+
+
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
+
+    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
+    and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
+
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
+    minibatch. Where they do not, such rows are left out of the networks.
+    """
+
+    per_token: object  # the function
+    trains_zero_advantage: bool
+
+    def __call__(self, **known):
+        """(loss, clipped), both [B, T]."""
+        return self.per_token(**known)
+
+
+def likelihood_ratio(logprobs, old_logprobs):
+    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
+    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+
+
+def sequence_mean(x, mask):
+    """Mean of x [B, T] over each row's masked tokens, [B, 1]; 0 for an empty row."""
+    return (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = likelihood_ratio(logprobs, old_logprobs)
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def value_loss(values, old_values, returns, value_clip: float):
+    """Clipped squared error per token, times 1/2; all [B, T]."""
+    import torch
+
+    loss = (values - returns) ** 2
+    if value_clip:
+        near = old_values + (values - old_values).clamp(-value_clip, value_clip)
+        loss = torch.maximum(loss, (near - returns) ** 2)
+    return 0.5 * loss
+
+
+def clip_loss(logprobs, old_logprobs, advantages, config, **_):
+    """PPO's clipped surrogate; see `policy_loss`."""
+    bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
+    loss, _, clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)
+    return loss, clipped
+
+
+def reinforce_loss(logprobs, advantages, **_):
+    """-A log pi, without ratio: REINFORCE (Williams 1992), GPG's loss (arXiv 2504.02546, eq. 5)."""
+    return -advantages * logprobs, logprobs.detach() * 0
+
+
+def gspo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
+    """The clipped surrogate with one ratio a sequence, s = exp(mean log-ratio): GSPO-token (arXiv 2507.18071, eq. 13).
+
+    The value is the sequence's, the gradient flows through each token's own log-prob.
+    """
+    import torch
+
+    s = sequence_mean(logprobs - old_logprobs, mask).detach() + logprobs - logprobs.detach()
+    s = s.clamp(max=10).exp()  # [B, T]
+    plain, bounded = -advantages * s, -advantages * s.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+    return torch.maximum(plain, bounded), (bounded > plain).float()
+
+
+def cispo_loss(logprobs, old_logprobs, advantages, config, **_):
+    """-sg(clip(ratio, 1 - low, 1 + high)) A log pi: CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4-5).
+
+    Bounds as in the paper and in verl. TRL's cap c without lower bound is low = 1, high = c - 1.
+    """
+    ratio = likelihood_ratio(logprobs, old_logprobs).detach()
+    bounded = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+    return -bounded * advantages * logprobs, (ratio != bounded).float()
+
+
+def sapo_loss(logprobs, old_logprobs, advantages, config, **_):
+    """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau by the sign of A: SAPO (arXiv 2511.20347)."""
+    import torch
+
+    tau = torch.where(advantages > 0, *map(advantages.new_tensor, (config.sapo_tau_pos, config.sapo_tau_neg)))
+    gate = torch.sigmoid(tau * (likelihood_ratio(logprobs, old_logprobs) - 1)) * 4 / tau
+    return -gate * advantages, logprobs.detach() * 0
+
+
+def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
+    """-A times the geometric mean of the clipped ratios of a sequence: GMPO (arXiv 2507.20673, eq. 3-4).
+
+    The bounds are of the log-ratio, [-low, high], and act on the side that the sign of A names. A is the mean over the
+    sequence. Each token carries its sequence's loss, so seq_mean_token_mean gives the mean over sequences.
+    """
+    import torch
+
+    sign, d = torch.sign(advantages), logprobs - old_logprobs
+    bounded = d.clamp(-config.clip_eps_low, config.clip_eps_high)
+    d_min = sign * torch.minimum(sign * d, sign * bounded)
+    loss = -sequence_mean(advantages, mask) * sequence_mean(d_min, mask).exp()  # [B, 1]
+    return loss.expand_as(d), ((d_min != d) & (sign != 0) & mask.bool()).float()
+
+
+def dppo_loss(logprobs, old_logprobs, advantages, config, valid_up, valid_down):
+    """-sg(min(ratio, cap)) A log pi where the update may go on in A's direction, else 0; cap = dual_clip (0: none)."""
+    import torch
+
+    ratio = likelihood_ratio(logprobs, old_logprobs).detach()
+    weight = ratio.clamp(max=config.dual_clip or math.inf)
+    valid = torch.where(advantages > 0, valid_up, valid_down).float()
+    return -weight * advantages * logprobs * valid, 1 - valid
+
+
+def dppo_tv_loss(logprobs, old_logprobs, advantages, config, **_):
+    """DPPO with binary total variation |p - p_old| (arXiv 2602.04879), bounded in the direction of A."""
+    gap = (logprobs.exp() - old_logprobs.exp()).detach()
+    bounds = gap <= config.clip_eps_high, gap >= -config.clip_eps_low
+    return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
+
+
+def dppo_kl_loss(logprobs, old_logprobs, advantages, config, **_):
+    """DPPO with the binary KL(p_old || p) of "this token or another" (arXiv 2602.04879)."""
+    import torch
+
+    p, q, d = logprobs.exp().detach(), old_logprobs.exp(), (old_logprobs - logprobs).detach()
+    kl = q * d + (1 - q) * torch.log((1 - q + 1e-8) / (1 - p + 1e-8))
+    bounds = (kl <= config.clip_eps_high) | (p <= q), (kl <= config.clip_eps_low) | (p >= q)
+    return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
+
+
+def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
+    """The clipped surrogate without the chosen tokens: Clip-Cov (Cui 2025, arXiv 2505.22617, eq. 10-11)."""
+    loss, _, _ = policy_loss(logprobs, old_logprobs, advantages, config.clip_eps_low, config.clip_eps_high, 0.0)
+    return loss * (1 - chosen), chosen
+
+
+def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
+    """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
+    ratio, distance = likelihood_ratio(logprobs, old_logprobs), (logprobs - old_logprobs).abs()
+    return -advantages * ratio + config.kl_cov_coef * distance * chosen, chosen
+
+
+LOSSES = {
+    "clip": PolicyLoss(clip_loss, trains_zero_advantage=False),
+    "reinforce": PolicyLoss(reinforce_loss, trains_zero_advantage=False),
+    "gspo": PolicyLoss(gspo_loss, trains_zero_advantage=False),
+    "cispo": PolicyLoss(cispo_loss, trains_zero_advantage=False),
+    "sapo": PolicyLoss(sapo_loss, trains_zero_advantage=False),
+    "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
+    "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
+    "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
+    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True),  # every token's covariance is looked at
+    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True),
+}
+
+
+def check_loss(config: BaseConfig) -> None:
+    """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
+    need(
+        isinstance(LOSSES[config.loss], PolicyLoss),
+        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss; try "
+        f"LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)",
+    )
+
+
+def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
+    """The tokens that Clip-Cov or KL-Cov treats, [B, T] of 0 and 1: a share cov_frac, at least one where there is one.
+
+    cov = (A - mean A)(log pi - mean log pi) over the masked tokens of the whole minibatch. KL-Cov takes the largest;
+    Clip-Cov takes those with the least `draw` (uniform, [B, T]) among the unclipped with cov_low < cov < cov_high.
+    """
+    import torch
+
+    cov = (advantages - masked_mean(advantages, mask)) * (logprobs - masked_mean(logprobs, mask))
+    eligible, order = mask.bool(), -cov
+    if config.loss == "clip_cov":
+        bounds = (config.clip_eps_low, config.clip_eps_high, 0.0)
+        clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)[2].bool()
+        eligible, order = eligible & ~clipped & (cov > config.cov_low) & (cov < config.cov_high), draw
+    count = min(max(int(config.cov_frac * mask.sum()), 1), int(eligible.sum()))
+    best = order.masked_fill(~eligible, math.inf).flatten().topk(count, largest=False).indices
+    return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
+
+
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+# --------------------------------------------------------------------- aggregation (src/parts/learning/aggregation.py)
+
+AGGREGATIONS = {
+    "token_mean": "sum over all tokens / their number: DAPO",
+    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
+    "seq_mean_token_sum": "mean over completions of their token sum",
+    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
+    "fixed_length": "mean over completions of token sum / norm_length",
+}
+
+
+def token_weights(mask, config, tokens, sequences):
+    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
+
+    Args:
+        mask: [B, T], a piece of the minibatch.
+        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
+        tokens: masked tokens of the whole minibatch.
+        sequences: rows of the whole minibatch.
+    """
+    if config.aggregation == "token_mean":
+        return mask / tokens
+    if config.aggregation == "seq_mean_token_mean":
+        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
+    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+# ----------------------------------------------------------------------------- shaping (src/parts/learning/shaping.py)
+
+
+def shape_rewards(scores, kl, response_mask, kl_coef: float):
+    """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
+    import torch
+
+    rewards = -kl_coef * kl * response_mask
+    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
+    last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
+    return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
+
+
+def move_to_turns(rewards, samples: list[dict]) -> None:
+    """Move in rewards [B, T] what a conversation earned in earlier turns from its last sampled token to theirs."""
+    first = rewards.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    for row, sample in enumerate(samples):
+        *ends, last = [first + end - 1 for end in sample.get("turn_ends", [0])]
+        for column, reward in zip(ends, sample.get("turn_rewards", [0.0])[:-1], strict=True):
+            rewards[row, column] += reward
+            rewards[row, last] -= reward
+
+
+def overlong_penalty(length: int, limit: int, share: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
+    buffer = round(share * limit)
+    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
+
+
+def length_penalty(config: BaseConfig, sample: dict) -> float:
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
+    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
+
+
+def shaped_score(config: BaseConfig, sample: dict) -> float:
+    """A completion's score after the penalty for its length."""
+    return sample["score"] - length_penalty(config, sample)
+
+
+def all_equal(config: BaseConfig, group: list[dict]) -> bool:
+    """Whether a group's scored completions score alike (GDPO: by each reward): comparing them teaches nothing."""
+    each, scored = config.advantage == "gdpo", [s for s in group if any(v is not None for v in s["rewards"].values())]
+    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
+
+
+def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
+    """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
+    own = [math.nan if v is None else v for v in sample["rewards"].values()]
+    return [*own, -length_penalty(config, sample)]
+
+
+# ----------------------------------------------------------------------------- presets (src/parts/learning/presets.py)
+
+# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
+# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
+GROUP_DEFAULTS = {
+    "group_size": 8,
+    "advantage": "grpo",
+    "loss": "clip",
+    "aggregation": "token_mean",
+    "ppo_epochs": 1,
+    "minibatches": 1,
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "missing_eos_penalty": 0.0,
+    "overlong_share": 0.0,
+    "dynamic_sampling": False,
+    "clip_eps_low": 0.2,
+    "clip_eps_high": 0.2,
+    "dual_clip": 0.0,
+}
+REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+PRESETS = {
+    "ppo": {
+        "group_size": 1,
+        "advantage": "gae",
+        "ppo_epochs": 2,
+        "kl_coef": 0.01,
+        **REWARD_KL,
+        "dual_clip": 3.0,
+    },
+    "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
+    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
+    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
+    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
+    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
+    "remax": {
+        "group_size": 1,
+        "advantage": "remax",
+        "aggregation": "seq_mean_token_sum",
+        "kl_coef": 0.01,
+        **REWARD_KL,
+    },
+    "opo": {"advantage": "opo"},
+    "gpg": {"advantage": "gpg", "loss": "reinforce"},
+    "maxrl": {"advantage": "maxrl"},
+    "gdpo": {"advantage": "gdpo"},
+    "gspo": {
+        "loss": "gspo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 3e-4,
+        "clip_eps_high": 4e-4,
+    },
+    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
+    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+    "gmpo": {
+        "loss": "gmpo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 0.4,
+        "clip_eps_high": 0.4,
+    },
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
+    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+READ_BY = {  # settings that only some values of a choice read
+    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
+    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
+    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
+    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
+    "gamma": ("advantage", {"gae", "reinforce_pp"}),
+    **dict.fromkeys(
+        ("clip_eps_low", "clip_eps_high"),
+        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
+    ),
+    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
+    "kl_cov_coef": ("loss", {"kl_cov"}),
+    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
+    "norm_length": ("aggregation", {"fixed_length"}),
+    **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
+}
+GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
+
+
+def is_own(name) -> bool:
+    """Whether a choice names a function of the user's own, FILE.py:function."""
+    return ".py:" in str(name)
+
+
+def check_algorithm(config: BaseConfig) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    usual = type(config)(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
+        idle = unread and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+
+
+def check_config(config: BaseConfig, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    check_trainer(config)
+    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
+    check_algorithm(config)
+    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
+    part = math.lcm(config.minibatches * world, config.group_size)
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
+        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
+        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+
+
+# ----------------------------------------------------------------- own functions (src/parts/learning/own_functions.py)
+
+KNOWN = {  # what such a function may take by name
+    "advantage": ("scores", "groups", "rewards", "mask", "config"),
+    "loss": ("logprobs", "old_logprobs", "advantages", "mask", "config"),
+}
+
+
+class NamesOrFiles(list):
+    """The names of a choice, beside which any `FILE.py:function` is one."""
+
+    def __contains__(self, name) -> bool:
+        return super().__contains__(name) or is_own(name)
+
+
+class OwnFunction:
+    """A user's function, called with those of the arguments that it names; its result is checked at each call.
+
+    `spec` names it in messages.
+    kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
+    kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
+    and [B, T] with 1 where a bound changed it.
+
+    Raises:
+        UserError: it needs what there is not, it raises, or its result has another shape, or a
+        gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
+        is not is left to the trainer, which leaves such updates out and counts them.
+    """
+
+    def __init__(self, kind: str, spec: str, function):
+        self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
+        parameters = inspect.signature(self.function).parameters.values()
+        unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        need(not unnamed, f"got {kind} {spec!r}, which takes {', '.join(unnamed)} by position; try it without the /")
+        lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
+        takes = f"expected parameters among {', '.join(known)}"
+        need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")
+        whole = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = [name for name in known if whole or name in {p.name for p in parameters}]
+
+    def __call__(self, **known):
+        """The result of the function."""
+        try:
+            found = self.function(**{name: known[name] for name in self.names})
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            code = getattr(inspect.unwrap(self.function), "__code__", None)
+            frame = ([f for f in frames if code and f.filename == code.co_filename] or frames)[-1]
+            file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
+            where = f"{file}, line {frame.lineno}"
+            raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
+        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
+
+    def checked(self, found, shapes: list):
+        """The tensor, if it has one of the shapes."""
+        import torch
+
+        kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
+        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
+        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
+        return found
+
+    def checked_advantages(self, found, known: dict):
+        """The advantages, as the trainer takes them."""
+        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
+        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
+        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
+        return found.to(known["rewards"].dtype)
+
+    def checked_loss(self, found, known: dict):
+        """(loss, clipped), as the trainer takes them."""
+        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        loss = self.checked(loss, [known["logprobs"].shape])
+        lost = known["logprobs"].requires_grad and not loss.requires_grad
+        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
+        return loss, clipped.detach().float()
+
+
+def own_function(kind: str, spec: str) -> OwnFunction:
+    """The function that FILE.py:function names.
+
+    Raises:
+        UserError: there is none, or it is not one of its kind.
+    """
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
+    function = getattr(import_file(kind, spec, file), name, None)
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    return OwnFunction(kind, spec, function)
+
+
+def enter_own(config) -> None:
+    """Enter what `advantage` and `loss` name as FILE.py:function into ADVANTAGES, GROUPED and LOSSES."""
+    if is_own(config.advantage) and config.advantage not in ADVANTAGES:
+        found = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
+        GROUPED.update([config.advantage] * ("groups" in found.names))
+    if is_own(config.loss) and config.loss not in LOSSES:
+        LOSSES[config.loss] = PolicyLoss(own_function("loss", config.loss), trains_zero_advantage=True)
+
+
+# ----------------------------------------------------------------- gradient sums (src/parts/learning/gradient_sums.py)
+
+BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
+
+
+class GradientSums:
+    """The sum of one minibatch's gradients over all processes.
+
+    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
+    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
+    """
+
+    def __init__(self, params: list, late: set[int]):
+        """
+        Args:
+            params: what is trained, in the order in which a backward pass is likely to reach it.
+            late: ids of those that a backward pass may add to more than once; they are summed at the end.
+        """
+        early = list(in_buckets([p for p in params if id(p) not in late]))
+        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
+        self.missing = [{id(p) for p in bucket} for bucket in early]
+        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
+
+    @contextlib.contextmanager
+    def in_last_pass(self) -> Iterator[None]:
+        """Sum each bucket as soon as the backward passes inside have made its gradients."""
+        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
+
+        def arrived(p) -> None:
+            if place[id(p)] < len(self.waits):
+                raise RuntimeError(
+                    "got a second gradient in the last backward pass; expected one of what is not `late`"
+                )
+            self.missing[place[id(p)]].discard(id(p))
+            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
+                self.begin_next()
+
+        params = [p for p in self.params if id(p) in place]
+        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def begin_next(self) -> None:
+        """Begin to sum the next bucket; the gradients become views of the sum."""
+        import torch
+
+        bucket = self.buckets[len(self.waits)]
+        self.reached |= {id(p) for p in bucket if p.grad is not None}
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p)
+        self.waits.append(begin_sum(flat))
+
+    def finish(self) -> None:
+        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
+        import torch
+
+        while len(self.waits) < len(self.buckets):
+            self.begin_next()
+        for wait in self.waits:
+            wait()
+        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
+        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
+            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+                p.grad = None
+
+
+def in_buckets(params: list) -> Iterator[list]:
+    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
+    bucket, size = [], 0
+    for p in params:
+        more = p.numel() * p.element_size()
+        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, p], size + more
+    if bucket:
+        yield bucket
+
+
+def summing_gradients(networks: list, pieces: list) -> Iterator:
+    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
+
+    Args:
+        networks: those that are trained, in the order in which they go through their backward pass.
+        pieces: this process's micro-batches, if it has any; the number may differ between processes.
+    """
+    if world()[1] == 1:
+        yield from pieces
+        return
+    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
+    models = [unwrapped(network) for network in networks]
+    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
+    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
+    sums = GradientSums(params, late)
+    yield from pieces[:-1]
+    with sums.in_last_pass():
+        yield from pieces[-1:]
+    sums.finish()
+
+
+# ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
+    """The policy's and the critic's learning rate, by model size where the setting is 0."""
+    lora = bool(config.lora_rank)
+    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
+    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
+
+
+def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
+    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
+
+
+def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
+    """Set the rates of a 0-based step."""
+    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
+def switch_checkpointing(models: Models, on: bool) -> None:
+    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
+        for layer in network.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = on
+
+
+def apply_gradients(config: BaseConfig, optimizer, scaler):
+    """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
+    import torch
+
+    scaler.unscale_(optimizer)
+    clip = torch.nn.utils.clip_grad_norm_
+    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
+    if torch.isfinite(norms).all():
+        scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return norms
+
+
+def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
+    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
+    health["bad"] = 0 if finite else health["bad"] + 1
+    if health["bad"] >= config.max_bad_updates:
+        raise DivergedError(
+            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
+            "try a lower --lr, or --precision bf16 in place of fp16"
+        )
+
+
+# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
@@ -8154,7 +8174,7 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
-# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
@@ -8232,189 +8252,7 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# -------------------------------------------------------------------------- gradient sums (src/parts/gradient_sums.py)
-
-BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
-
-
-class GradientSums:
-    """The sum of one minibatch's gradients over all processes.
-
-    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
-    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
-    """
-
-    def __init__(self, params: list, late: set[int]):
-        """
-        Args:
-            params: what is trained, in the order in which a backward pass is likely to reach it.
-            late: ids of those that a backward pass may add to more than once; they are summed at the end.
-        """
-        early = list(in_buckets([p for p in params if id(p) not in late]))
-        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
-        self.missing = [{id(p) for p in bucket} for bucket in early]
-        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
-
-    @contextlib.contextmanager
-    def in_last_pass(self) -> Iterator[None]:
-        """Sum each bucket as soon as the backward passes inside have made its gradients."""
-        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
-
-        def arrived(p) -> None:
-            if place[id(p)] < len(self.waits):
-                raise RuntimeError(
-                    "got a second gradient in the last backward pass; expected one of what is not `late`"
-                )
-            self.missing[place[id(p)]].discard(id(p))
-            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
-                self.begin_next()
-
-        params = [p for p in self.params if id(p) in place]
-        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def begin_next(self) -> None:
-        """Begin to sum the next bucket; the gradients become views of the sum."""
-        import torch
-
-        bucket = self.buckets[len(self.waits)]
-        self.reached |= {id(p) for p in bucket if p.grad is not None}
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
-        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
-            p.grad = part.view_as(p)
-        self.waits.append(begin_sum(flat))
-
-    def finish(self) -> None:
-        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
-        import torch
-
-        while len(self.waits) < len(self.buckets):
-            self.begin_next()
-        for wait in self.waits:
-            wait()
-        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
-        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
-            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-                p.grad = None
-
-
-def in_buckets(params: list) -> Iterator[list]:
-    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
-    bucket, size = [], 0
-    for p in params:
-        more = p.numel() * p.element_size()
-        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
-            yield bucket
-            bucket, size = [], 0
-        bucket, size = [*bucket, p], size + more
-    if bucket:
-        yield bucket
-
-
-def summing_gradients(networks: list, pieces: list) -> Iterator:
-    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
-
-    Args:
-        networks: those that are trained, in the order in which they go through their backward pass.
-        pieces: this process's micro-batches, if it has any; the number may differ between processes.
-    """
-    if world()[1] == 1:
-        yield from pieces
-        return
-    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
-    models = [unwrapped(network) for network in networks]
-    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
-    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
-    sums = GradientSums(params, late)
-    yield from pieces[:-1]
-    with sums.in_last_pass():
-        yield from pieces[-1:]
-    sums.finish()
-
-
-# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
-    """The policy's and the critic's learning rate, by model size where the setting is 0."""
-    lora = bool(config.lora_rank)
-    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
-    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
-
-
-def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
-    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = (step - warmup) / max(1, total - warmup)
-    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
-
-
-def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
-    """Set the rates of a 0-based step."""
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
-
-
-def switch_checkpointing(models: Models, on: bool) -> None:
-    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
-        for layer in network.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = on
-
-
-def apply_gradients(config: BaseConfig, optimizer, scaler):
-    """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
-    import torch
-
-    scaler.unscale_(optimizer)
-    clip = torch.nn.utils.clip_grad_norm_
-    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
-    if torch.isfinite(norms).all():
-        scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    return norms
-
-
-def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
-    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
-    health["bad"] = 0 if finite else health["bad"] + 1
-    if health["bad"] >= config.max_bad_updates:
-        raise DivergedError(
-            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-            "try a lower --lr, or --precision bf16 in place of fp16"
-        )
-
-
-# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
+# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
 
 PANELS = (  # title and metrics of each plot; what a run does not log is left out
     ("reward", ("reward/mean", "eval/accuracy")),
@@ -8463,7 +8301,7 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
     os.replace(temporary, target)
 
 
-# -------------------------------------------------------------------------- sample tokens (src/parts/sample_tokens.py)
+# ------------------------------------------------------------------ sample tokens (src/parts/running/sample_tokens.py)
 
 LOGGED = 8  # samples of a step or an evaluation
 
@@ -8521,7 +8359,7 @@ def token_figures(tokenizer, sample: dict) -> dict:
     return found | ({"advantages": advantages} if advantages else {})
 
 
-# -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
 
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
 SAMPLE_KEYS = (
@@ -8656,7 +8494,7 @@ class RunLog:
                 close()
 
 
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -8775,7 +8613,7 @@ def write_settings(config: BaseConfig) -> None:
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
-# ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
+# ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
 
 
 def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
@@ -8849,7 +8687,7 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
     write_folder(target, write)
 
 
-# -------------------------------------------------------------------------------------- run end (src/parts/run_end.py)
+# ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
 KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
@@ -8895,7 +8733,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     return found
 
 
-# -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
+# ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
 
 EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
 LINE = 200  # characters of a message that are shown
@@ -8987,7 +8825,7 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
 
 
-# ------------------------------------------------------------------------------------ progress (src/parts/progress.py)
+# ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
@@ -9087,7 +8925,7 @@ class Progress:
         self.stop.restore()
 
 
-# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
+# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -9106,6 +8944,248 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
     right = sum(value is not None and value >= 1.0 for value in values)
     low, high = wilson_interval(right, len(samples))
     return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
+
+
+# ----------------------------------------------------------------------- settings (src/programs/ppo_train/settings.py)
+
+TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # algorithm: choices
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt", positive=True)
+    advantage: str = setting(
+        None,
+        "advantage estimator, or your own, FILE.py:function of scores, groups …",
+        lambda: NamesOrFiles(ADVANTAGES),
+    )
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
+    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+    )
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
+    )
+    share_prompts: bool = setting(
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        enter_own(self)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c = config
+    check_band(c, c.group_size)
+    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
+    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
+    known = f"expected one of {', '.join(TURN_BASELINES)}"
+    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
+    check_room(c, c.max_prompt_tokens)
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
 
 
 # --------------------------------------------------------------------------- models (src/programs/ppo_train/models.py)

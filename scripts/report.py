@@ -31,6 +31,45 @@ Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and
 Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is written where others are not.
 """
 
+# Contents
+#        95-126  messages              Errors that a user can mend, each with its exit code, and what is said on stderr
+#       129-259  dialect               One setting under several names: ours, those of the pages, and TRL's. A …
+#       262-282  settings              Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       285-292  output folder         The output folder: whose run it holds, folders that appear whole or not at …
+#       295-418  paired tests          Intervals, paired tests, pass@k
+#       421-463  evaluation results    results.json of evaluation.py: reading it, and two of them compared row by row
+#       466-725  metric names          Names of metrics and settings in three kinds of logs
+#       728-734  finding thresholds    From where on a figure counts
+#      737-1034  finding advice        Findings: cause, remedy, source
+#     1037-1130  trends                Trends of a series
+#     1133-1259  logged run            A run as its log shows it
+#     1262-1368  sample dumps          Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1371-1430  plain logs            Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1433-1855  log reading           Reading the logs: ours, TRL's, verl's
+#     1858-1883  tool findings         The checks of conversations with tools and environments
+#     1886-1919  memory findings       The check of memory that grows without end
+#     1922-1937  held out findings     The check of held-out prompts that also train
+#     1940-2394  findings              The checks of a run
+#     2397-2437  verdict               What a run's findings come to
+#     2440-2725  glossary              What the metrics mean: made from references/metrics.md by tools/make_glossary.py
+#     2728-2781  metric groups         Metrics of three kinds of logs under one name, in groups, each with what it means
+#     2784-2866  sources               What the command line names: runs and evaluations, read, and what of them …
+#     2869-3071  run facts             What the top of the page says of a run
+#     3074-3169  run curves            The curves of all runs as plain data, and which runs are seeds of one setting
+#     3172-3208  small curve           A small drawing of a run for the top of the page, which needs no JavaScript
+#     3211-3255  time table            Where the seconds of a step go, how fast it samples, how much memory it takes, …
+#     3258-3292  evaluation tables     Tables of evaluations, and the paired tests against the first
+#     3295-3356  sample rows           Samples of all sources as rows of plain data for the page's table
+#     3359-3428  packing               Data compressed for the page: base64 of gzip, which browsers unpack by themselves
+#     3431-3541  page style            The page's style sheet: light and dark, from phone width up
+#     3544-3726  page template         The page as a template of Jinja2, which escapes all that is put in
+#     3729-3839  script base           The page's script, first part: elements, text that is shown as text, …
+#     3842-4040  script curves         The page's script, second part: the curves, which plotly draws
+#     4043-4221  script samples        The page's script, third part: the table of samples and its filters
+#     4224-4435  script sample detail  The page's script, fourth part: a sample with its group, conversations, …
+#     4438-4544  page                  The page
+#     4547-4647  command               The command line
+
 import argparse
 import ast
 import base64
@@ -53,7 +92,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -87,7 +126,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -220,7 +259,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -243,7 +282,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -253,7 +292,7 @@ def write_text(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
+# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -379,7 +418,7 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
     return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
 
 
-# ---------------------------------------------------------------- evaluation results (src/parts/evaluation_results.py)
+# -------------------------------------------------------- evaluation results (src/parts/reading/evaluation_results.py)
 
 
 def read_report(path: str) -> dict:
@@ -424,7 +463,7 @@ def pick_values(values: dict, rows: list[int]) -> Values:
     return Values(**{**values, **picked})
 
 
-# ---------------------------------------------------------------------------- metric names (src/parts/metric_names.py)
+# -------------------------------------------------------------------- metric names (src/parts/reading/metric_names.py)
 
 # what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
@@ -686,7 +725,7 @@ SETTINGS = {
 }
 
 
-# ---------------------------------------------------------------- finding thresholds (src/parts/finding_thresholds.py)
+# -------------------------------------------------------- finding thresholds (src/parts/reading/finding_thresholds.py)
 
 TREND_STEPS = 10  # fewer: no trend is judged
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -695,7 +734,7 @@ GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one 
 ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 
 
-# ------------------------------------------------------------------------ finding advice (src/parts/finding_advice.py)
+# ---------------------------------------------------------------- finding advice (src/parts/reading/finding_advice.py)
 
 OURSELVES = "our heuristic: "
 IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
@@ -995,7 +1034,7 @@ ADVICE = {
 NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}
 
 
-# ---------------------------------------------------------------------------------------- trends (src/parts/trends.py)
+# -------------------------------------------------------------------------------- trends (src/parts/reading/trends.py)
 
 
 def window(count: int) -> int:
@@ -1091,7 +1130,7 @@ def repeats(text: str) -> float:
     return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
-# -------------------------------------------------------------------------------- logged run (src/parts/logged_run.py)
+# ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
 
 
 @dataclass
@@ -1220,7 +1259,7 @@ def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
     return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
 
 
-# ---------------------------------------------------------------------------- sample dumps (src/parts/sample_dumps.py)
+# -------------------------------------------------------------------- sample dumps (src/parts/reading/sample_dumps.py)
 
 HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
@@ -1329,7 +1368,7 @@ def trl_samples(folder: Path, history: list[dict]) -> tuple[list[dict], list[str
     return rows, remarks
 
 
-# -------------------------------------------------------------------------------- plain logs (src/parts/plain_logs.py)
+# ------------------------------------------------------------------------ plain logs (src/parts/reading/plain_logs.py)
 
 # what --columns calls a figure, and TRL's name for it, under which it is read
 FIGURES = {
@@ -1391,7 +1430,7 @@ def renamed(rows: list[dict], columns: dict[str, str], path) -> list[dict]:
     ]
 
 
-# ------------------------------------------------------------------------------ log reading (src/parts/log_reading.py)
+# ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
 # what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
@@ -1816,7 +1855,7 @@ def dialect_of(run: LoggedRun) -> str:
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
 
 
-# -------------------------------------------------------------------------- tool findings (src/parts/tool_findings.py)
+# ------------------------------------------------------------------ tool findings (src/parts/reading/tool_findings.py)
 
 
 def check_tools(run: LoggedRun):
@@ -1844,7 +1883,7 @@ def check_turns(run: LoggedRun):
         yield run.find("turn-limit", "limit", saw, note=is_solved(run))
 
 
-# ---------------------------------------------------------------------- memory findings (src/parts/memory_findings.py)
+# -------------------------------------------------------------- memory findings (src/parts/reading/memory_findings.py)
 
 STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
 GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
@@ -1880,7 +1919,7 @@ def check_memory(run: LoggedRun):
             return
 
 
-# ------------------------------------------------------------------ held out findings (src/parts/held_out_findings.py)
+# ---------------------------------------------------------- held out findings (src/parts/reading/held_out_findings.py)
 
 DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
@@ -1898,7 +1937,7 @@ def check_held_out(run: LoggedRun):
         yield run.find("held-out-trains", "held_out", "the training file is the evaluation file too")
 
 
-# ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
+# ---------------------------------------------------------------------------- findings (src/parts/reading/findings.py)
 
 RARELY = 0.01  # share of completions below which a length limit explains nothing
 TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
@@ -2355,7 +2394,7 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=rank), left_out
 
 
-# -------------------------------------------------------------------------------------- verdict (src/parts/verdict.py)
+# ------------------------------------------------------------------------------ verdict (src/parts/reading/verdict.py)
 
 TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
 

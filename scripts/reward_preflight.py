@@ -60,6 +60,66 @@ but for arguments of tools, lone surrogates, which no tokenizer decodes to. Abou
 Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: a row could not be scored), 2 bad input.
 """
 
+# Contents
+#       179-230  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       233-240  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       243-373  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       376-407  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       410-499  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       502-509  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       512-823  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       826-957  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      960-1140  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1143-1295  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1298-1482  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1485-1542  answer marks           Final answers that worked solutions mark: a last line `#### 42`, or \boxed{42}
+#     1545-1704  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1707-1773  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1776-1854  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1857-1887  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1890-2082  user code              What a reward may change of the process: it and the trainer have each their own
+#     2085-2236  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2239-2487  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2490-2645  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2648-2770  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2773-2925  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2928-3131  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3134-3274  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3277-3339  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3342-3597  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3600-3749  conversations          The record of a conversation with an environment, and what the environment …
+#     3752-3907  play                   Playing conversations of a policy with environments: all that are open are …
+#     3910-3997  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4000-4049  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4052-4194  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4197-4229  tokenizers             Tokenizers, loaded and saved as they were
+#     4232-4360  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4363-4525  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
+#     4528-4631  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
+#     4634-4647  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
+#     4650-4766  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4769-4779  batches                Padding, collating, micro-batches under a budget of tokens
+#     4782-4984  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4987-5139  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5142-5173  generators             The random generators that a user's code may draw from: their states, taken …
+#     5176-5303  early scores           Scoring completions while others are sampled: a slow judge or a sandbox costs …
+#     5306-5357  rollouts               Sampling and scoring the rows of a batch over all processes
+#     5360-5375  thresholds             Limits of the checks
+#     5378-5481  rows and gold          Rows, and the reference completion of each
+#     5484-5671  probes                 Completions that must not pay
+#     5674-5892  reward process         The reward's own process, with a time limit
+#     5895-6047  policies               What scripted policies say to an environment: the answers of one …
+#     6050-6253  environment process    The environment's own process: conversations with scripted policies, played …
+#     6256-6344  scoring                Scores of completions, graded
+#     6347-6702  preflight              The checks and the verdict
+#     6705-6738  inputs                 Rewards, data and samples that were named
+#     6741-7030  environment preflight  The checks of an environment and the verdict
+#     7033-7100  report                 The report
+#     7103-7141  environment report     The report of an environment
+#     7144-7244  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7247-7317  modes                  --list, --score, and the preflight
+#     7320-7531  command                The command line
+
 import argparse
 import ast
 import asyncio
@@ -116,7 +176,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -170,7 +230,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -180,7 +240,7 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -313,7 +373,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -347,7 +407,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
 def world() -> tuple[int, int]:
@@ -439,7 +499,7 @@ def start_processes(config: BaseConfig):
     return torch.device(name)
 
 
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
@@ -449,88 +509,7 @@ def quiet_environment() -> None:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
-# -------------------------------------------------------------------------------- pass rates (src/parts/pass_rates.py)
-
-BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
-LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
-MEND = {
-    "RL now": "enough groups hold both right and wrong answers",
-    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
-    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
-    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
-}
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
-
-    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
-    (0.9, 0.0, 1.0)
-    """
-    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
-    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
-    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
-
-
-def group_signal(n: int, c: int, group: int) -> float:
-    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
-
-    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
-
-    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
-    (0.6666666666666667, 0.75, 0.0)
-    """
-    if n >= group:
-        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
-    p = c / n
-    return 1 - p**group - (1 - p) ** group
-
-
-def histogram(rates: list[float]) -> dict[str, int]:
-    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
-    found = {"0": sum(p == 0 for p in rates)}
-    for low, high in BINS:
-        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
-    return found | {"1": sum(p == 1 for p in rates)}
-
-
-def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
-    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
-    if rate > high:
-        return "harder prompts"
-    if rate >= low and signal >= LEAST_SIGNAL:
-        return "RL now"
-    return "easier prompts" if within >= 0.1 else "warm start"
-
-
-def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
-    """Figures of (samples, passes) of each prompt, and what fits them.
-
-    Args:
-        group: completions per prompt in the RL run.
-        low, high: the bounds within which RL learns from a prompt.
-    """
-    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
-    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
-    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
-    within = statistics.fmean(low <= p <= high for p in rates)
-    rate = statistics.fmean(rates)
-    fits = what_fits(rate, signal, within, low, high)
-    return {
-        "prompts": len(counts),
-        "samples": sum(n for n, _ in counts),
-        "pass_rate": rate,
-        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
-        "prompts_by_pass_rate": histogram(rates),
-        "prompts_within_bounds": within,
-        "group_size": group,
-        "groups_with_signal": signal,
-        "fits": fits,
-        "why": MEND[fits],
-    }
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -844,7 +823,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -978,7 +957,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -1161,7 +1140,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def json_lines(stream, name: str) -> list[dict]:
@@ -1316,7 +1295,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -1503,7 +1482,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# ---------------------------------------------------------------------------- answer marks (src/parts/answer_marks.py)
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
 
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
 HEADING = re.compile(
@@ -1563,7 +1542,7 @@ def is_program(text: str) -> bool:
         return False
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def template_settings(config) -> dict:
@@ -1725,7 +1704,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
@@ -1794,7 +1773,88 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# --------------------------------------------------------------------------- pass rates (src/parts/data/pass_rates.py)
+
+BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
+LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
+MEND = {
+    "RL now": "enough groups hold both right and wrong answers",
+    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
+    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
+    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def group_signal(n: int, c: int, group: int) -> float:
+    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
+
+    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
+
+    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
+    (0.6666666666666667, 0.75, 0.0)
+    """
+    if n >= group:
+        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
+    p = c / n
+    return 1 - p**group - (1 - p) ** group
+
+
+def histogram(rates: list[float]) -> dict[str, int]:
+    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
+    found = {"0": sum(p == 0 for p in rates)}
+    for low, high in BINS:
+        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
+    return found | {"1": sum(p == 1 for p in rates)}
+
+
+def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
+    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
+    if rate > high:
+        return "harder prompts"
+    if rate >= low and signal >= LEAST_SIGNAL:
+        return "RL now"
+    return "easier prompts" if within >= 0.1 else "warm start"
+
+
+def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
+    """Figures of (samples, passes) of each prompt, and what fits them.
+
+    Args:
+        group: completions per prompt in the RL run.
+        low, high: the bounds within which RL learns from a prompt.
+    """
+    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
+    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
+    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
+    within = statistics.fmean(low <= p <= high for p in rates)
+    rate = statistics.fmean(rates)
+    fits = what_fits(rate, signal, within, low, high)
+    return {
+        "prompts": len(counts),
+        "samples": sum(n for n, _ in counts),
+        "pass_rate": rate,
+        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
+        "prompts_by_pass_rate": histogram(rates),
+        "prompts_within_bounds": within,
+        "group_size": group,
+        "groups_with_signal": signal,
+        "fits": fits,
+        "why": MEND[fits],
+    }
+
+
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1827,7 +1887,7 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2022,7 +2082,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------- schema examples (src/parts/schema_examples.py)
+# -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
 
 CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
@@ -2176,7 +2236,7 @@ def arrays(schema: dict, root, depth: int) -> list:
     return [fixed + (choices + [f"text {i}" for i in range(count)])[: max(0, count)], fixed]
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -2427,7 +2487,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
 
 
 @dataclass
@@ -2585,7 +2645,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -2710,7 +2770,7 @@ class Reward:
         return scores, parts
 
 
-# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
@@ -2865,7 +2925,7 @@ def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseE
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
 
 
-# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+# ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
 
 
 class BadCall(Exception):
@@ -3071,7 +3131,7 @@ def read_answer(
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
 
 
-# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+# --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
 
 SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
 POLL = 0.02  # seconds between two looks at who is out of time
@@ -3214,7 +3274,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
+# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
 
@@ -3279,7 +3339,7 @@ def letter_ids(tokenizer, text: str) -> list[int]:
     return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
-# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
@@ -3537,7 +3597,7 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
     )
 
 
-# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
 @dataclass
@@ -3689,7 +3749,7 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
     return messages
 
 
-# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
@@ -3847,7 +3907,7 @@ def play(
     return talks
 
 
-# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
@@ -3937,7 +3997,7 @@ def message_count(row: dict) -> int:
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -3989,7 +4049,7 @@ def autocast(config: BaseConfig, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -4134,7 +4194,7 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
 
 
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
@@ -4169,7 +4229,7 @@ def load_tokenizer(config: BaseConfig):
     return remember_padding(open_tokenizer(config))
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
 @dataclass
@@ -4300,7 +4360,7 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+# ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
 
@@ -4465,7 +4525,7 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
-# ------------------------------------------------------------------------------ group cache (src/parts/group_cache.py)
+# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
 
 # bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
 WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
@@ -4571,7 +4631,7 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
@@ -4587,7 +4647,7 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -4706,7 +4766,7 @@ def settle_logits(models: Models) -> None:
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
 
-# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -4719,7 +4779,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
     return ids, mask
 
 
-# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+# --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -4924,7 +4984,7 @@ def sharing_limit(config: BaseConfig, device) -> float:
     return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
 
 
-# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+# --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5079,7 +5139,7 @@ class HFEngine:
         return states[:, -1], cache
 
 
-# -------------------------------------------------------------------------------- generators (src/parts/generators.py)
+# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
 
 
 def rng_state() -> dict:
@@ -5113,7 +5173,7 @@ def same_rng(one: dict, other: dict) -> bool:
     return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
 
 
-# ---------------------------------------------------------------------------- early scores (src/parts/early_scores.py)
+# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -5243,7 +5303,7 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 
 def collect(

@@ -28,6 +28,23 @@ Deliberately left out: languages other than Python; programs that need processes
                               --tests_column test --setup_column prompt
 """
 
+# Contents
+#        89-105  errors         What the sandbox raises
+#       108-129  limits         Limits on what crosses from a program, and the layers around it
+#       132-463  values         Messages and values between the processes
+#       466-755  kernel         Layers of the kernel: seccomp, Landlock, namespaces
+#       758-837  verdicts       Verdicts
+#      840-1130  judge objects  What a judge shows of the program
+#     1133-1358  judge          The judge of Python tests
+#     1361-1568  child          Inside a forked process
+#     1571-1942  server         The fork server
+#     1945-2036  endpoint       A service elsewhere
+#     2039-2215  process        The sandbox and its processes
+#     2218-2329  python tests   Tests in Python, read and sorted
+#     2332-2589  answers        The program in what a model wrote
+#     2592-2915  run code       The caller's side
+#     2918-3031  command        The command line
+
 import argparse
 import array
 import ast

@@ -51,6 +51,32 @@ the embedded one.
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
+# Contents
+#       112-143  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       146-176  bundle               Where this bundle and its embedded model, data and rewards lie
+#       179-309  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       312-319  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       322-344  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       347-517  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
+#       520-741  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       744-793  subject              What is checked: a trainer, and the sequences on which it is checked
+#       796-866  measures             How figures are taken and compared
+#      869-1014  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#     1017-1306  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1309-1660  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1663-1716  loading              Loading a trainer by its path
+#     1719-1920  partial              --partial: a page that has only some of the contract; plain stand-ins are made …
+#     1923-2083  oracle               The same figures, computed independently
+#     2086-2104  trainer side         Figures as the trainer has them
+#     2107-2159  prepare              Making the probes, and moving the policy off its start
+#     2162-2232  cut model            A large model cut to a few layers and tokens: the same code with less to compute
+#     2235-2250  check                What a check is
+#     2253-2347  input checks         Checks of what goes in: tokens, template, reward
+#     2350-2461  advantage checks     Checks of critic, returns and advantages
+#     2464-2636  policy checks        Checks of log-probs, padding and the policy's gradient
+#     2639-2944  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2947-3098  run                  The command line
+
 import argparse
 import contextlib
 import copy
@@ -83,7 +109,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -117,7 +143,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -150,7 +176,7 @@ def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
     return specs or EMBEDDED_SPECS
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -283,7 +309,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
@@ -293,7 +319,7 @@ def quiet_environment() -> None:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def is_hub_id(source: str) -> bool:
@@ -318,7 +344,7 @@ def hub_is_reached() -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:

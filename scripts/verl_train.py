@@ -38,6 +38,82 @@ Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a 
 failed, 128 + n stopped by signal n.
 """
 
+# Contents
+#       173-218  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       221-261  bundle             Where this bundle and its embedded model, data and rewards lie
+#       264-417  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       420-597  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       600-709  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#      712-1023  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1026-1157  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1160-1340  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1343-1495  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1498-1682  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1685-1797  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1800-1832  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1835-1867  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1870-1892  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1895-1943  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1946-1977  reward texts       Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1980-2172  user code          What a reward may change of the process: it and the trainer have each their own
+#     2175-2423  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2426-2581  reward calls       Calling rewards: one event loop for async ones, with limits and retries
+#     2584-2706  rewards            The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2709-2861  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2864-3067  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3070-3210  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3213-3275  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3278-3533  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3536-3685  conversations      The record of a conversation with an environment, and what the environment says …
+#     3688-3855  play               Playing conversations of a policy with environments: all that are open are …
+#     3858-4037  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4040-4050  precision          Precision: what auto stands for, TF32, the dtype of matrix products
+#     4053-4128  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4131-4147  tokenizers         Tokenizers, loaded and saved as they were
+#     4150-4161  models             Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     4164-4207  advantages         Advantage estimators, with a critic (GAE) and without; a new one is a function …
+#     4210-4223  shaping            From scores to rewards: the KL term, the penalties for length, groups that teach …
+#     4226-4365  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4368-4457  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4460-4485  optimizer          Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     4488-4673  memory             The memory that a run will need, from the shape of its networks
+#     4676-4683  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4686-4945  names              What verl calls each setting, and what it refuses or ignores
+#     4948-5240  settings           Settings, and hardware by name
+#     5243-5386  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5389-5503  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5506-5874  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5877-5922  hydra              One override in Hydra's grammar
+#     5925-5962  known names        The names in verl's configuration where verl is not installed, from …
+#     5965-6083  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6086-6209  data               Rows as verl reads them
+#     6212-6256  templates          The chat template that gives verl our token ids
+#     6259-6305  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6308-6341  gathering          Calls of what wants many things at once, by those who have one each
+#     6344-6435  rewards            Rewards inside verl's processes
+#     6438-6625  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6628-6799  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6802-6967  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     6970-7127  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7130-7228  memory             Memory of one GPU
+#     7231-7286  batches            Sizes that do not divide, and what is said of sizes before a run
+#     7289-7443  reward files       The reward's files, copied into the job with what they import
+#     7446-7537  whole batches      Rewards that need whole groups or batches, which verl does not give
+#     7540-7614  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7617-7727  job folder         The folder of a job: data, rewards, settings
+#     7730-7764  run script         run.sh: the command
+#     7767-7855  export texts       Texts of the files that --export writes
+#     7858-7920  export trial       The exported reward, tried beside the functions that it holds
+#     7923-8203  export             --export: a job as four files that need neither this script nor its bundle
+#     8206-8278  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8281-8501  checks             --check: what can be found out before a run
+#     8504-8629  shell scripts      The overrides in a shell script that starts verl's trainer
+#     8632-8934  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8937-9096  submit             --submit to a Ray cluster
+#     9099-9152  slurm              --slurm: a batch file
+#     9155-9241  run                --run on this machine
+#     9244-9300  command            The command line
+
 import argparse
 import ast
 import asyncio
@@ -94,7 +170,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -142,7 +218,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -185,7 +261,7 @@ def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
     return specs or EMBEDDED_SPECS
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -341,7 +417,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -521,302 +597,7 @@ def check_trainer(config: BaseConfig) -> None:
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
-# ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
-
-VERL = "0.9.1"
-INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
-
-
-@dataclass
-class Config(BaseConfig):
-    """All settings and their defaults: those of ppo_train.py, then verl's; every field is a flag and a key of --config.
-
-    A field left at None takes the value that PRESETS gives it for `algorithm`.
-    """
-
-    # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
-    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
-    turn_baseline: str = setting(
-        "conversation",
-        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
-        ["conversation", "turn"],
-    )
-    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True)
-    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
-    reuse_prefill: bool = setting(
-        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other"
-    )
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
-    check_sync: int = setting(
-        50, "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)"
-    )
-    # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
-    group_size: int = setting(None, "completions per prompt", positive=True)
-    advantage: str = setting(
-        None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
-    )
-    loss: str = setting(
-        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
-    )
-    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
-    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
-    # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
-    kl_estimator: str = setting(
-        None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
-        ["k1", "k2", "k3", "k3_ratio"],
-    )
-    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
-    # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
-    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
-    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
-    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
-        "replaced too",
-        several=True,
-    )
-    max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
-    )
-    # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
-    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
-    gae_lambda: float = setting(0.95, "GAE lambda")
-    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
-    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
-    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
-    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
-    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
-    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
-    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
-    # algorithm: sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
-    # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
-    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
-    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
-    vf_coef: float = setting(0.5, "weight of the value loss")
-    # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
-    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rates rise")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True)
-    # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-    )
-    share_prompts: bool = setting(
-        True, "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time"
-    )
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl")
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train")
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop"
-    )
-    # machines
-    hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
-    nodes: int = setting(1, "machines")
-    gpus_per_node: int = setting(1, "GPUs on each")
-    gpu_memory: float = setting(80.0, "GiB of each GPU, for the memory arithmetic")
-    cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
-    parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
-    # engines
-    backend: str = setting("fsdp2", "who trains", ["fsdp2", "megatron"])
-    verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
-    rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
-    tensor_parallel: int = setting(1, "megatron: GPUs that share each layer")
-    pipeline_parallel: int = setting(1, "megatron: GPUs that share the stack of layers")
-    sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
-    offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
-    override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
-    data_source: str = setting(
-        "", "verl's data_source of all rows (default: their column source, else the file's name)"
-    )
-    overrides: str = setting(
-        "",
-        "FILE of overrides by hand, a shell script or KEY=VALUE a line: --check composes and validates it alone",
-    )
-    from_trl: str = setting(
-        "",
-        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
-    )
-    trl_processes: int = setting(0, "processes of the TRL run, of its batch size (0: nodes x gpus_per_node)")
-    run_script: bool = setting(
-        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
-    )
-    ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
-    # what to do
-    print: bool = setting(False, "print the command and write the job folder")
-    export: str = setting(
-        "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
-    )
-    check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
-    run: bool = setting(False, "train here, in a Ray of its own")
-    submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
-    slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
-
-    def __post_init__(self):
-        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
-        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
-        if self.precision == "auto":
-            self.precision = precision_of_machines(self.run)
-        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
-
-
-def precision_of_machines(local: bool) -> str:
-    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
-    if not local:
-        return "bf16"
-    import torch
-
-    return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
-ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
-HARDWARE = {
-    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
-    "1x80GB": ON_GPU
-    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
-    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
-    "2x8x80GB": ON_GPU
-    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
-}
-
-
-def hardware_flags(argv: list[str]) -> list[str]:
-    """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--hardware", default="")
-    first.add_argument("--config", default="")
-    known, _ = first.parse_known_args(argv)
-    if known.config and not known.hardware:
-        names = [f.name for f in dataclasses.fields(Config)]
-        flags = yaml_flags(known.config, names)
-        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
-        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
-        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
-    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
-# -------------------------------------------------------------------------- idle settings (src/parts/idle_settings.py)
+# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
 def corrects(config: BaseConfig) -> str:
@@ -928,211 +709,7 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
         say(f"note: {line}")
 
 
-# -------------------------------------------------------------------------------------- presets (src/parts/presets.py)
-
-# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
-# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
-GROUP_DEFAULTS = {
-    "group_size": 8,
-    "advantage": "grpo",
-    "loss": "clip",
-    "aggregation": "token_mean",
-    "ppo_epochs": 1,
-    "minibatches": 1,
-    "kl_coef": 0.0,
-    "kl_in": "loss",
-    "kl_estimator": "k3",
-    "missing_eos_penalty": 0.0,
-    "overlong_share": 0.0,
-    "dynamic_sampling": False,
-    "clip_eps_low": 0.2,
-    "clip_eps_high": 0.2,
-    "dual_clip": 0.0,
-}
-REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
-PRESETS = {
-    "ppo": {
-        "group_size": 1,
-        "advantage": "gae",
-        "ppo_epochs": 2,
-        "kl_coef": 0.01,
-        **REWARD_KL,
-        "dual_clip": 3.0,
-    },
-    "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
-    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
-    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
-    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
-    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
-    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
-    "remax": {
-        "group_size": 1,
-        "advantage": "remax",
-        "aggregation": "seq_mean_token_sum",
-        "kl_coef": 0.01,
-        **REWARD_KL,
-    },
-    "opo": {"advantage": "opo"},
-    "gpg": {"advantage": "gpg", "loss": "reinforce"},
-    "maxrl": {"advantage": "maxrl"},
-    "gdpo": {"advantage": "gdpo"},
-    "gspo": {
-        "loss": "gspo",
-        "aggregation": "seq_mean_token_mean",
-        "minibatches": 4,
-        "clip_eps_low": 3e-4,
-        "clip_eps_high": 4e-4,
-    },
-    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
-    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-    "gmpo": {
-        "loss": "gmpo",
-        "aggregation": "seq_mean_token_mean",
-        "minibatches": 4,
-        "clip_eps_low": 0.4,
-        "clip_eps_high": 0.4,
-    },
-    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
-    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
-    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
-    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
-}
-READ_BY = {  # settings that only some values of a choice read
-    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
-    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
-    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
-    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
-    "gamma": ("advantage", {"gae", "reinforce_pp"}),
-    **dict.fromkeys(
-        ("clip_eps_low", "clip_eps_high"),
-        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
-    ),
-    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
-    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
-    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
-    "kl_cov_coef": ("loss", {"kl_cov"}),
-    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
-    "norm_length": ("aggregation", {"fixed_length"}),
-    **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
-}
-GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
-
-
-def is_own(name) -> bool:
-    """Whether a choice names a function of the user's own, FILE.py:function."""
-    return ".py:" in str(name)
-
-
-def check_algorithm(config: BaseConfig) -> None:
-    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
-    c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
-    )
-    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
-    need(grouped or not c.dynamic_sampling, dynamic)
-    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
-    in_reward = c.kl_in == "reward"
-    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
-    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
-    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
-    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
-    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
-    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
-    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
-    need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
-    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    usual = type(config)(algorithm=c.algorithm)
-    for name, (choice, values) in READ_BY.items():
-        unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
-        idle = unread and getattr(c, name) != getattr(usual, name)
-        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
-        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
-    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
-        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
-
-
-def check_config(config: BaseConfig, world: int = 1) -> None:
-    """Raise UserError for settings that cannot work together."""
-    check_trainer(config)
-    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
-    check_algorithm(config)
-    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
-    part = math.lcm(config.minibatches * world, config.group_size)
-    need(
-        config.batch_size % part == 0,
-        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
-        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
-        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
-    )
-
-
-# -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
-
-
-def group_stats(x, groups):
-    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
-
-    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
-    """
-    import torch
-
-    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
-    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
-    mean = (zeros.index_add(0, index, x) / count)[index]
-    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
-    mean = torch.where(low == high, x, mean)
-    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
-
-
-def with_singles(advantages, scores, count, alone: float):
-    """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
-    return torch.where(count > 1, advantages, alone * scores)
-
-
-def mean_advantages(scores, groups, alone: float = 0.0, **_):
-    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles(scores - mean, scores, count, alone)
-
-
-def gpg_advantages(scores, groups, alone: float = 0.0, **_):
-    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
-    _, square, _ = group_stats(scores, groups)
-    alpha = len(scores) / (square > 0).sum().clamp(min=1)
-    return alpha * mean_advantages(scores, groups, alone)
-
-
-def maxrl_advantages(scores, groups, **_):
-    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
-    if (scores < 0).any():
-        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
-    mean, _, _ = group_stats(scores, groups)
-    return (scores - mean) / (mean + 1e-6)
-
-
-# -------------------------------------------------------------------------------------- shaping (src/parts/shaping.py)
-
-
-def overlong_penalty(length: int, limit: int, share: float) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
-    buffer = round(share * limit)
-    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
-
-
-def length_penalty(config: BaseConfig, sample: dict) -> float:
-    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
-    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
-    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -1446,7 +1023,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -1580,7 +1157,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -1763,7 +1340,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def json_lines(stream, name: str) -> list[dict]:
@@ -1918,7 +1495,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -2105,7 +1682,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def template_settings(config) -> dict:
@@ -2220,7 +1797,7 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
 def asked_words(prompt) -> str:
@@ -2255,7 +1832,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
@@ -2290,7 +1867,7 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     return [rows[i] for i in sorted(picked.tolist())]
 
 
-# ---------------------------------------------------------------------------------- pass band (src/parts/pass_band.py)
+# ----------------------------------------------------------------------------- pass band (src/parts/data/pass_band.py)
 
 
 def band_of(config) -> tuple[float, float] | None:
@@ -2315,7 +1892,7 @@ def check_band(config, group_size: int) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
+# ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -2366,7 +1943,7 @@ def extract(source: str, names: list[str]) -> str:
     return text
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2400,7 +1977,7 @@ def trial_texts(gold: str) -> list[str]:
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2595,7 +2172,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -2846,99 +2423,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
-# -------------------------------------------------------------------------- own functions (src/parts/own_functions.py)
-
-KNOWN = {  # what such a function may take by name
-    "advantage": ("scores", "groups", "rewards", "mask", "config"),
-    "loss": ("logprobs", "old_logprobs", "advantages", "mask", "config"),
-}
-
-
-class NamesOrFiles(list):
-    """The names of a choice, beside which any `FILE.py:function` is one."""
-
-    def __contains__(self, name) -> bool:
-        return super().__contains__(name) or is_own(name)
-
-
-class OwnFunction:
-    """A user's function, called with those of the arguments that it names; its result is checked at each call.
-
-    `spec` names it in messages.
-    kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
-    kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
-    and [B, T] with 1 where a bound changed it.
-
-    Raises:
-        UserError: it needs what there is not, it raises, or its result has another shape, or a
-        gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
-        is not is left to the trainer, which leaves such updates out and counts them.
-    """
-
-    def __init__(self, kind: str, spec: str, function):
-        self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
-        parameters = inspect.signature(self.function).parameters.values()
-        unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
-        need(not unnamed, f"got {kind} {spec!r}, which takes {', '.join(unnamed)} by position; try it without the /")
-        lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
-        takes = f"expected parameters among {', '.join(known)}"
-        need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")
-        whole = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.names = [name for name in known if whole or name in {p.name for p in parameters}]
-
-    def __call__(self, **known):
-        """The result of the function."""
-        try:
-            found = self.function(**{name: known[name] for name in self.names})
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            code = getattr(inspect.unwrap(self.function), "__code__", None)
-            frame = ([f for f in frames if code and f.filename == code.co_filename] or frames)[-1]
-            file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
-            where = f"{file}, line {frame.lineno}"
-            raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
-        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
-
-    def checked(self, found, shapes: list):
-        """The tensor, if it has one of the shapes."""
-        import torch
-
-        kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
-        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
-        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
-        return found
-
-    def checked_advantages(self, found, known: dict):
-        """The advantages, as the trainer takes them."""
-        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
-        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
-        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
-        return found.to(known["rewards"].dtype)
-
-    def checked_loss(self, found, known: dict):
-        """(loss, clipped), as the trainer takes them."""
-        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
-        loss = self.checked(loss, [known["logprobs"].shape])
-        lost = known["logprobs"].requires_grad and not loss.requires_grad
-        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
-        clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
-        return loss, clipped.detach().float()
-
-
-def own_function(kind: str, spec: str) -> OwnFunction:
-    """The function that FILE.py:function names.
-
-    Raises:
-        UserError: there is none, or it is not one of its kind.
-    """
-    file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
-    function = getattr(import_file(kind, spec, file), name, None)
-    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
-    return OwnFunction(kind, spec, function)
-
-
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
 
 
 @dataclass
@@ -3096,7 +2581,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -3221,7 +2706,7 @@ class Reward:
         return scores, parts
 
 
-# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
@@ -3376,7 +2861,7 @@ def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseE
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
 
 
-# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+# ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
 
 
 class BadCall(Exception):
@@ -3582,7 +3067,7 @@ def read_answer(
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
 
 
-# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+# --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
 
 SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
 POLL = 0.02  # seconds between two looks at who is out of time
@@ -3725,7 +3210,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
+# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
 
@@ -3790,7 +3275,7 @@ def letter_ids(tokenizer, text: str) -> list[int]:
     return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
-# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
@@ -4048,7 +3533,7 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
     )
 
 
-# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
 @dataclass
@@ -4200,7 +3685,7 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
     return messages
 
 
-# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
@@ -4370,7 +3855,7 @@ def play_metrics(talks: list[Conversation]) -> dict[str, float]:
     }
 
 
-# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
@@ -4552,7 +4037,7 @@ def message_count(row: dict) -> int:
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -4565,7 +4050,7 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -4643,7 +4128,7 @@ def tokenizer_of(source: str, base: str = "") -> str:
     return source if own else base_of(source, base)
 
 
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
@@ -4662,7 +4147,7 @@ def open_tokenizer(config: BaseConfig, **options):
     return tokenizer
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = (
@@ -4676,7 +4161,331 @@ ATTENTION_KINDS = (
 )
 
 
-# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+# ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def gpg_advantages(scores, groups, alone: float = 0.0, **_):
+    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
+    _, square, _ = group_stats(scores, groups)
+    alpha = len(scores) / (square > 0).sum().clamp(min=1)
+    return alpha * mean_advantages(scores, groups, alone)
+
+
+def maxrl_advantages(scores, groups, **_):
+    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
+    if (scores < 0).any():
+        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
+    mean, _, _ = group_stats(scores, groups)
+    return (scores - mean) / (mean + 1e-6)
+
+
+# ----------------------------------------------------------------------------- shaping (src/parts/learning/shaping.py)
+
+
+def overlong_penalty(length: int, limit: int, share: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
+    buffer = round(share * limit)
+    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
+
+
+def length_penalty(config: BaseConfig, sample: dict) -> float:
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
+    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
+
+
+# ----------------------------------------------------------------------------- presets (src/parts/learning/presets.py)
+
+# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
+# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
+GROUP_DEFAULTS = {
+    "group_size": 8,
+    "advantage": "grpo",
+    "loss": "clip",
+    "aggregation": "token_mean",
+    "ppo_epochs": 1,
+    "minibatches": 1,
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "missing_eos_penalty": 0.0,
+    "overlong_share": 0.0,
+    "dynamic_sampling": False,
+    "clip_eps_low": 0.2,
+    "clip_eps_high": 0.2,
+    "dual_clip": 0.0,
+}
+REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+PRESETS = {
+    "ppo": {
+        "group_size": 1,
+        "advantage": "gae",
+        "ppo_epochs": 2,
+        "kl_coef": 0.01,
+        **REWARD_KL,
+        "dual_clip": 3.0,
+    },
+    "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
+    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
+    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
+    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
+    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
+    "remax": {
+        "group_size": 1,
+        "advantage": "remax",
+        "aggregation": "seq_mean_token_sum",
+        "kl_coef": 0.01,
+        **REWARD_KL,
+    },
+    "opo": {"advantage": "opo"},
+    "gpg": {"advantage": "gpg", "loss": "reinforce"},
+    "maxrl": {"advantage": "maxrl"},
+    "gdpo": {"advantage": "gdpo"},
+    "gspo": {
+        "loss": "gspo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 3e-4,
+        "clip_eps_high": 4e-4,
+    },
+    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
+    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+    "gmpo": {
+        "loss": "gmpo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 0.4,
+        "clip_eps_high": 0.4,
+    },
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
+    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+READ_BY = {  # settings that only some values of a choice read
+    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
+    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
+    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
+    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
+    "gamma": ("advantage", {"gae", "reinforce_pp"}),
+    **dict.fromkeys(
+        ("clip_eps_low", "clip_eps_high"),
+        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
+    ),
+    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
+    "kl_cov_coef": ("loss", {"kl_cov"}),
+    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
+    "norm_length": ("aggregation", {"fixed_length"}),
+    **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
+}
+GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
+
+
+def is_own(name) -> bool:
+    """Whether a choice names a function of the user's own, FILE.py:function."""
+    return ".py:" in str(name)
+
+
+def check_algorithm(config: BaseConfig) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    usual = type(config)(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
+        idle = unread and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+
+
+def check_config(config: BaseConfig, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    check_trainer(config)
+    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
+    check_algorithm(config)
+    say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
+    part = math.lcm(config.minibatches * world, config.group_size)
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
+        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
+        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+
+
+# ----------------------------------------------------------------- own functions (src/parts/learning/own_functions.py)
+
+KNOWN = {  # what such a function may take by name
+    "advantage": ("scores", "groups", "rewards", "mask", "config"),
+    "loss": ("logprobs", "old_logprobs", "advantages", "mask", "config"),
+}
+
+
+class NamesOrFiles(list):
+    """The names of a choice, beside which any `FILE.py:function` is one."""
+
+    def __contains__(self, name) -> bool:
+        return super().__contains__(name) or is_own(name)
+
+
+class OwnFunction:
+    """A user's function, called with those of the arguments that it names; its result is checked at each call.
+
+    `spec` names it in messages.
+    kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
+    kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
+    and [B, T] with 1 where a bound changed it.
+
+    Raises:
+        UserError: it needs what there is not, it raises, or its result has another shape, or a
+        gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
+        is not is left to the trainer, which leaves such updates out and counts them.
+    """
+
+    def __init__(self, kind: str, spec: str, function):
+        self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
+        parameters = inspect.signature(self.function).parameters.values()
+        unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        need(not unnamed, f"got {kind} {spec!r}, which takes {', '.join(unnamed)} by position; try it without the /")
+        lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
+        takes = f"expected parameters among {', '.join(known)}"
+        need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")
+        whole = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = [name for name in known if whole or name in {p.name for p in parameters}]
+
+    def __call__(self, **known):
+        """The result of the function."""
+        try:
+            found = self.function(**{name: known[name] for name in self.names})
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            code = getattr(inspect.unwrap(self.function), "__code__", None)
+            frame = ([f for f in frames if code and f.filename == code.co_filename] or frames)[-1]
+            file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
+            where = f"{file}, line {frame.lineno}"
+            raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
+        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
+
+    def checked(self, found, shapes: list):
+        """The tensor, if it has one of the shapes."""
+        import torch
+
+        kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
+        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
+        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
+        return found
+
+    def checked_advantages(self, found, known: dict):
+        """The advantages, as the trainer takes them."""
+        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
+        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
+        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
+        return found.to(known["rewards"].dtype)
+
+    def checked_loss(self, found, known: dict):
+        """(loss, clipped), as the trainer takes them."""
+        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        loss = self.checked(loss, [known["logprobs"].shape])
+        lost = known["logprobs"].requires_grad and not loss.requires_grad
+        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
+        return loss, clipped.detach().float()
+
+
+def own_function(kind: str, spec: str) -> OwnFunction:
+    """The function that FILE.py:function names.
+
+    Raises:
+        UserError: there is none, or it is not one of its kind.
+    """
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
+    function = getattr(import_file(kind, spec, file), name, None)
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    return OwnFunction(kind, spec, function)
+
+
+# ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
+    """The policy's and the critic's learning rate, by model size where the setting is 0."""
+    lora = bool(config.lora_rank)
+    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
+    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
+
+
+# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
@@ -4864,35 +4673,7 @@ def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
     return mask + saved + max(forward, states + head, again)
 
 
-# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
-    """The policy's and the critic's learning rate, by model size where the setting is 0."""
-    lora = bool(config.lora_rank)
-    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
-    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
-
-
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:
@@ -5162,6 +4943,301 @@ TRAPS = {
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
 }
+
+
+# ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
+
+VERL = "0.9.1"
+INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults: those of ppo_train.py, then verl's; every field is a flag and a key of --config.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True)
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other"
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
+    check_sync: int = setting(
+        50, "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)"
+    )
+    # algorithm: choices
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt", positive=True)
+    advantage: str = setting(
+        None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
+    )
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
+    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
+        "replaced too",
+        several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+    )
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+    )
+    share_prompts: bool = setting(
+        True, "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time"
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl")
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train")
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop"
+    )
+    # machines
+    hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
+    nodes: int = setting(1, "machines")
+    gpus_per_node: int = setting(1, "GPUs on each")
+    gpu_memory: float = setting(80.0, "GiB of each GPU, for the memory arithmetic")
+    cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
+    parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
+    # engines
+    backend: str = setting("fsdp2", "who trains", ["fsdp2", "megatron"])
+    verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
+    rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
+    tensor_parallel: int = setting(1, "megatron: GPUs that share each layer")
+    pipeline_parallel: int = setting(1, "megatron: GPUs that share the stack of layers")
+    sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
+    offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
+    override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
+    data_source: str = setting(
+        "", "verl's data_source of all rows (default: their column source, else the file's name)"
+    )
+    overrides: str = setting(
+        "",
+        "FILE of overrides by hand, a shell script or KEY=VALUE a line: --check composes and validates it alone",
+    )
+    from_trl: str = setting(
+        "",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
+    )
+    trl_processes: int = setting(0, "processes of the TRL run, of its batch size (0: nodes x gpus_per_node)")
+    run_script: bool = setting(
+        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
+    )
+    ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
+    # what to do
+    print: bool = setting(False, "print the command and write the job folder")
+    export: str = setting(
+        "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
+    )
+    check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
+    run: bool = setting(False, "train here, in a Ray of its own")
+    submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
+    slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        if self.precision == "auto":
+            self.precision = precision_of_machines(self.run)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+def precision_of_machines(local: bool) -> str:
+    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
+    if not local:
+        return "bf16"
+    import torch
+
+    return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
+HARDWARE = {
+    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
+    "1x80GB": ON_GPU
+    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
+    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+    "2x8x80GB": ON_GPU
+    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+}
+
+
+def hardware_flags(argv: list[str]) -> list[str]:
+    """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--hardware", default="")
+    first.add_argument("--config", default="")
+    known, _ = first.parse_known_args(argv)
+    if known.config and not known.hardware:
+        names = [f.name for f in dataclasses.fields(Config)]
+        flags = yaml_flags(known.config, names)
+        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
+        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
+        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
+    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
 
 
 # ------------------------------------------------------------------ trl source (src/programs/verl_train/trl_source.py)

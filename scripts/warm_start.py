@@ -48,6 +48,63 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 4 training diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
+# Contents
+#       154-217  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       220-260  bundle          Where this bundle and its embedded model, data and rewards lie
+#       263-416  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       419-558  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       561-704  processes       The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
+#       707-746  exit codes      How a program ends: errors that a user can mend become a message and an exit code
+#      749-1060  data files      Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
+#     1063-1194  tables          Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1197-1377  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1380-1538  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1541-1725  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#     1728-1887  chat            Chat templates: their settings, what they write for messages, and strings that …
+#     1890-1922  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1925-2024  prompts         Prompts as token ids, and the endless reshuffled stream that a step takes its batch …
+#     2027-2105  pass rates      Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a warm …
+#     2108-2159  text servers    Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2162-2187  reward texts    Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2190-2382  user code       What a reward may change of the process: it and the trainer have each their own
+#     2385-2633  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     2636-2791  reward calls    Calling rewards: one event loop for async ones, with limits and retries
+#     2794-2916  rewards         The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2919-2957  numerics        Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     2960-3009  precision       Precision: what auto stands for, TF32, the dtype of matrix products
+#     3012-3203  adapters        LoRA adapters: what their folders say, and loading them onto the base that they were …
+#     3206-3247  tokenizers      Tokenizers, loaded and saved as they were
+#     3250-3432  models          Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3435-3597  key cache       Keys and values of texts that are sampled: rooms that grow by blocks, and texts that …
+#     3600-3703  group cache     Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3706-3877  shared prompts  A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     3880-4024  forward         One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4027-4063  batches         Padding, collating, micro-batches under a budget of tokens
+#     4066-4268  cache probe     What the cache and the attention of a model can do, measured before anything is sampled
+#     4271-4423  sampling        Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4426-4620  sync check      Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4623-4687  vllm options    vLLM: the versions that work here, and options of its engine by name
+#     4690-4741  generators      The random generators that a user's code may draw from: their states, taken and put …
+#     4744-4923  sampling vllm   Sampling with vLLM on the same GPU, and copying the weights into it
+#     4926-5053  early scores    Scoring completions while others are sampled: a slow judge or a sandbox costs only …
+#     5056-5107  rollouts        Sampling and scoring the rows of a batch over all processes
+#     5110-5128  optimizer       Learning rates, their schedule, checkpointed layers, the clipped and applied gradients
+#     5131-5363  memory          The memory that a run will need, from the shape of its networks
+#     5366-5441  plan            What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5444-5560  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5563-5582  checkpoints     Checkpoints, resuming, the exported model
+#     5585-5748  settings        Settings of the warm start and what contradicts what
+#     5751-5777  whole files     Files that appear whole or not at all
+#     5780-5802  leaks           Held-out prompts never train: compared by their text, and but for case, white space, …
+#     5805-5902  solutions       Solutions as token ids: what the RL trainers' prompt is followed by, and the end token
+#     5905-6057  workshop        What a run works with: the policy of a round, who samples with it, where its files …
+#     6060-6208  samples         Samples of a round: drawn in parts that are written as they come, then chosen
+#     6211-6284  measure         Where the model stands on held-out prompts, and whether RL can take over
+#     6287-6473  supervise       A round's training: TRL's SFTTrainer on token ids that are made here
+#     6476-6526  handover        What comes after the warm start: final/, and the command of the RL run
+#     6529-6592  dry run         --dry_run: settings, what a round samples and trains, memory
+#     6595-6761  run             The rounds and the command line
+
 import argparse
 import asyncio
 import builtins
@@ -94,7 +151,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
 class UserError(Exception):
@@ -160,7 +217,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
@@ -203,7 +260,7 @@ def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
     return specs or EMBEDDED_SPECS
 
 
-# -------------------------------------------------------------------------------------- dialect (src/parts/dialect.py)
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
 SYNONYMS = [
@@ -359,7 +416,7 @@ def check_units(settings: dict, words: list[str]) -> None:
     need(not mixed, text)
 
 
-# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
 
 
 class BaseConfig:
@@ -501,173 +558,7 @@ def free_on_resume(config) -> set[str]:
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
 
 
-# ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
-
-OF_SAMPLES = (
-    "samples",
-    "sample_temperature",
-    "prompts_per_round",
-    "max_per_prompt",
-    "min_prompts",
-    "max_draws",
-    "min_steps",
-    "min_coverage",
-)
-
-
-@dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
-
-    # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
-    output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
-    seed: int = setting(0, "seed of prompts, samples and the order of training")
-    # where solutions come from
-    self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting(
-        "", "solutions are this model's samples that pass: folder, hub id, or http://HOST:PORT/v1[#MODEL]"
-    )
-    samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
-    sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
-    prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
-    max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
-    min_prompts: int = setting(
-        16, "prompts with a solution, below which a round samples prompts_per_round more", positive=True, free=True
-    )
-    max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
-    # when RL can take over
-    rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
-    min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
-    pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
-    pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
-    pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
-    min_format: float = setting(
-        0.8, "least share of completions that end, and that have full marks from a reward named …format…"
-    )
-    min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(
-        0.8,
-        "share of held-out prompts with a sample that passes, below which rounds of samples go on while it rises",
-        free=True,
-    )
-    eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
-    eval_samples: int = setting(16, "completions of each", positive=True)
-    group_size: int = setting(
-        8, "completions per prompt in the RL run, whose groups with signal are told", positive=True
-    )
-    # sampling
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature of the RL run, at which the pass rate is taken", positive=True
-    )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        128, "sequences sampled at once; so many are written to disk together", positive=True
-    )
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
-    )
-    # training
-    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
-    min_steps: int = setting(
-        32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
-    )
-    batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
-    micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
-    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
-    packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
-    resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
-
-    # what the parts read and this program does not offer
-    load_in_4bit = False
-    logits_chunk = 2**26
-    merge_lora = True
-    environment = ""
-
-    @property
-    def samples_solutions(self_) -> bool:
-        """Whether solutions are sampled; `self` is a setting here."""
-        return bool(self_.self or self_.teacher)
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
-def check_warm_start(config: Config) -> None:
-    """Raise UserError for settings that are out of range or cannot work together."""
-    check_numbers(config)
-    c, usual = config, type(config)()
-    for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
-    need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
-    for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
-        idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
-        need(not idle, f"got --{name} {where} --self or --teacher; expected the other way; try to leave it out")
-    need(
-        c.pass_low <= c.pass_high <= 1,
-        f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
-    )
-    for name in ("min_format", "min_coverage"):
-        need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
-    need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
-    micro = c.micro_batch_size or c.batch_size
-    need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
-    vllm = c.rollout_engine == "vllm"
-    need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
-    local = c.teacher and not is_server(c.teacher)
-    need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
-    many = int(os.environ.get("WORLD_SIZE", "1"))
-    need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
-
-
-def settled_training(config: Config, parameters: int) -> tuple[float, int]:
-    """Learning rate and rows of a forward pass, by model size where the setting is 0."""
-    lr = config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
-    return lr, config.micro_batch_size or (config.batch_size if parameters < 50e6 else 1)
-
-
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 
@@ -813,7 +704,7 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
@@ -855,129 +746,7 @@ def exit_code(
         leave_processes()
 
 
-# -------------------------------------------------------------------------------- pass rates (src/parts/pass_rates.py)
-
-BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
-LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
-MEND = {
-    "RL now": "enough groups hold both right and wrong answers",
-    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
-    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
-    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
-}
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
-
-    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
-    (0.9, 0.0, 1.0)
-    """
-    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
-    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
-    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
-
-
-def group_signal(n: int, c: int, group: int) -> float:
-    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
-
-    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
-
-    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
-    (0.6666666666666667, 0.75, 0.0)
-    """
-    if n >= group:
-        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
-    p = c / n
-    return 1 - p**group - (1 - p) ** group
-
-
-def histogram(rates: list[float]) -> dict[str, int]:
-    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
-    found = {"0": sum(p == 0 for p in rates)}
-    for low, high in BINS:
-        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
-    return found | {"1": sum(p == 1 for p in rates)}
-
-
-def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
-    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
-    if rate > high:
-        return "harder prompts"
-    if rate >= low and signal >= LEAST_SIGNAL:
-        return "RL now"
-    return "easier prompts" if within >= 0.1 else "warm start"
-
-
-def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
-    """Figures of (samples, passes) of each prompt, and what fits them.
-
-    Args:
-        group: completions per prompt in the RL run.
-        low, high: the bounds within which RL learns from a prompt.
-    """
-    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
-    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
-    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
-    within = statistics.fmean(low <= p <= high for p in rates)
-    rate = statistics.fmean(rates)
-    fits = what_fits(rate, signal, within, low, high)
-    return {
-        "prompts": len(counts),
-        "samples": sum(n for n, _ in counts),
-        "pass_rate": rate,
-        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
-        "prompts_by_pass_rate": histogram(rates),
-        "prompts_within_bounds": within,
-        "group_size": group,
-        "groups_with_signal": signal,
-        "fits": fits,
-        "why": MEND[fits],
-    }
-
-
-# ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
-
-
-def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
-    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
-
-    Args:
-        logits_fn: maps hidden states [n, H] to logits [n, V].
-        hidden: [N, H], the states that predict the targets.
-        targets: [N] token ids.
-        temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
-        entropy_grad: let gradients flow through the entropy.
-
-    Returns:
-        (logprobs [N], entropy [N]), in float32 or wider.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
-
-    if len(hidden) <= chunk:
-        return piece(hidden, targets)
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
-    else:
-        parts = [piece(h, t) for h, t in pieces]
-    logprobs, entropy = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropy)
-
-
-# -------------------------------------------------------------------------------- data files (src/parts/data_files.py)
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 # first bytes -> what such a file is
@@ -1291,7 +1060,7 @@ def near_codecs(head: bytes) -> list[str]:
     return []
 
 
-# ---------------------------------------------------------------------------------------- tables (src/parts/tables.py)
+# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
 MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
@@ -1425,7 +1194,7 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
     return likely[0]
 
 
-# ------------------------------------------------------------------------------ nested rows (src/parts/nested_rows.py)
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
@@ -1608,7 +1377,7 @@ def turns_in(text: str) -> list[dict] | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -1769,7 +1538,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------ question parts (src/parts/question_parts.py)
+# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
@@ -1956,7 +1725,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     return counts
 
 
-# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def template_settings(config) -> dict:
@@ -2118,7 +1887,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------ held out (src/parts/held_out.py)
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
 def asked_words(prompt) -> str:
@@ -2153,7 +1922,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
-# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
@@ -2255,7 +2024,88 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     return [rows[i] for i in sorted(picked.tolist())]
 
 
-# ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
+# --------------------------------------------------------------------------- pass rates (src/parts/data/pass_rates.py)
+
+BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
+LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
+MEND = {
+    "RL now": "enough groups hold both right and wrong answers",
+    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
+    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
+    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def group_signal(n: int, c: int, group: int) -> float:
+    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
+
+    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
+
+    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
+    (0.6666666666666667, 0.75, 0.0)
+    """
+    if n >= group:
+        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
+    p = c / n
+    return 1 - p**group - (1 - p) ** group
+
+
+def histogram(rates: list[float]) -> dict[str, int]:
+    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
+    found = {"0": sum(p == 0 for p in rates)}
+    for low, high in BINS:
+        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
+    return found | {"1": sum(p == 1 for p in rates)}
+
+
+def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
+    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
+    if rate > high:
+        return "harder prompts"
+    if rate >= low and signal >= LEAST_SIGNAL:
+        return "RL now"
+    return "easier prompts" if within >= 0.1 else "warm start"
+
+
+def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
+    """Figures of (samples, passes) of each prompt, and what fits them.
+
+    Args:
+        group: completions per prompt in the RL run.
+        low, high: the bounds within which RL learns from a prompt.
+    """
+    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
+    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
+    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
+    within = statistics.fmean(low <= p <= high for p in rates)
+    rate = statistics.fmean(rates)
+    fits = what_fits(rate, signal, within, low, high)
+    return {
+        "prompts": len(counts),
+        "samples": sum(n for n, _ in counts),
+        "pass_rate": rate,
+        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
+        "prompts_by_pass_rate": histogram(rates),
+        "prompts_within_bounds": within,
+        "group_size": group,
+        "groups_with_signal": signal,
+        "fits": fits,
+        "why": MEND[fits],
+    }
+
+
+# -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
 
 
 def is_server(source: str) -> bool:
@@ -2309,7 +2159,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
-# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2337,7 +2187,7 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# ---------------------------------------------------------------------------------- user code (src/parts/user_code.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2532,7 +2382,7 @@ def importable_name(file: Path) -> str:
 REWARD_STATE = OwnState()
 
 
-# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -2783,7 +2633,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
-# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
 
 
 @dataclass
@@ -2941,7 +2791,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -3066,7 +2916,48 @@ class Reward:
         return scores, parts
 
 
-# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
+# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -3118,7 +3009,7 @@ def autocast(config: BaseConfig, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-# ------------------------------------------------------------------------------------ adapters (src/parts/adapters.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -3312,7 +3203,7 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
-# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
@@ -3356,7 +3247,7 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = (
@@ -3541,7 +3432,7 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+# ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
 
@@ -3706,7 +3597,7 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
-# ------------------------------------------------------------------------------ group cache (src/parts/group_cache.py)
+# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
 
 # bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
 WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
@@ -3812,7 +3703,7 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
@@ -3986,7 +3877,7 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -4133,7 +4024,7 @@ def predicting_states(model, piece: dict):
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
 
-# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -4172,7 +4063,7 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
     }
 
 
-# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+# --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -4377,7 +4268,7 @@ def sharing_limit(config: BaseConfig, device) -> float:
     return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
 
 
-# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+# --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 
 def inverse_cdf(log_probs, uniform):
@@ -4532,7 +4423,7 @@ class HFEngine:
         return states[:, -1], cache
 
 
-# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
+# ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
 
 
 class StaleSamplerError(UserError):
@@ -4729,7 +4620,7 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
     return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
-# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
@@ -4796,7 +4687,7 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
-# -------------------------------------------------------------------------------- generators (src/parts/generators.py)
+# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
 
 
 def rng_state() -> dict:
@@ -4850,7 +4741,7 @@ def untouched_generators(seed: int | None = None) -> Iterator[None]:
         restore_rng(states)
 
 
-# -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 OURS = {  # arguments of the engine that follow from the run's settings
     "model": "--model",
@@ -5032,7 +4923,7 @@ class VllmEngine:
         ]
 
 
-# ---------------------------------------------------------------------------- early scores (src/parts/early_scores.py)
+# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -5162,7 +5053,7 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 
 def collect(
@@ -5216,7 +5107,28 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure, shares)
 
 
-# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+# ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
@@ -5451,7 +5363,7 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
-# -------------------------------------------------------------------------------------------- plan (src/parts/plan.py)
+# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
@@ -5529,28 +5441,7 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -5669,7 +5560,7 @@ def write_settings(config: BaseConfig) -> None:
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
-# ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
+# ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
@@ -5689,6 +5580,172 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
         save_tokenizer(models.tokenizer, folder)
 
     write_folder(target, write)
+
+
+# ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
+
+OF_SAMPLES = (
+    "samples",
+    "sample_temperature",
+    "prompts_per_round",
+    "max_per_prompt",
+    "min_prompts",
+    "max_draws",
+    "min_steps",
+    "min_coverage",
+)
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
+    seed: int = setting(0, "seed of prompts, samples and the order of training")
+    # where solutions come from
+    self: bool = setting(False, "solutions are the model's own samples that pass")
+    teacher: str = setting(
+        "", "solutions are this model's samples that pass: folder, hub id, or http://HOST:PORT/v1[#MODEL]"
+    )
+    samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
+    sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
+    prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
+    max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
+    min_prompts: int = setting(
+        16, "prompts with a solution, below which a round samples prompts_per_round more", positive=True, free=True
+    )
+    max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
+    # when RL can take over
+    rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
+    min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
+    pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
+    pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
+    pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
+    min_format: float = setting(
+        0.8, "least share of completions that end, and that have full marks from a reward named …format…"
+    )
+    min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    min_coverage: float = setting(
+        0.8,
+        "share of held-out prompts with a sample that passes, below which rounds of samples go on while it rises",
+        free=True,
+    )
+    eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
+    eval_samples: int = setting(16, "completions of each", positive=True)
+    group_size: int = setting(
+        8, "completions per prompt in the RL run, whose groups with signal are told", positive=True
+    )
+    # sampling
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature of the RL run, at which the pass rate is taken", positive=True
+    )
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(
+        128, "sequences sampled at once; so many are written to disk together", positive=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
+    )
+    # training
+    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    min_steps: int = setting(
+        32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
+    )
+    batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
+    micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
+    packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
+    resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+    # what the parts read and this program does not offer
+    load_in_4bit = False
+    logits_chunk = 2**26
+    merge_lora = True
+    environment = ""
+
+    @property
+    def samples_solutions(self_) -> bool:
+        """Whether solutions are sampled; `self` is a setting here."""
+        return bool(self_.self or self_.teacher)
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
+
+
+def check_warm_start(config: Config) -> None:
+    """Raise UserError for settings that are out of range or cannot work together."""
+    check_numbers(config)
+    c, usual = config, type(config)()
+    for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
+        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
+    for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
+        idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
+        need(not idle, f"got --{name} {where} --self or --teacher; expected the other way; try to leave it out")
+    need(
+        c.pass_low <= c.pass_high <= 1,
+        f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
+    )
+    for name in ("min_format", "min_coverage"):
+        need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
+    need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
+    micro = c.micro_batch_size or c.batch_size
+    need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
+    vllm = c.rollout_engine == "vllm"
+    need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
+    local = c.teacher and not is_server(c.teacher)
+    need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
+    many = int(os.environ.get("WORLD_SIZE", "1"))
+    need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
+
+
+def settled_training(config: Config, parameters: int) -> tuple[float, int]:
+    """Learning rate and rows of a forward pass, by model size where the setting is 0."""
+    lr = config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+    return lr, config.micro_batch_size or (config.batch_size if parameters < 50e6 else 1)
 
 
 # ---------------------------------------------------------------- whole files (src/programs/warm_start/whole_files.py)

@@ -11,8 +11,8 @@ from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from parts.adapters import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
-from parts.messages import UserError
+from parts.foundation.messages import UserError
+from parts.networks.adapters import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
 
 TOKENS = torch.arange(3, 40)[None]
 TARGETS = {"q_proj", "v_proj", "up_proj"}

@@ -18,7 +18,9 @@ import pytest
 import torch
 from conftest import ROOT, TINY_LM, TRAIN_DATA, in_threads, patch_rooms, save_random_model
 
-from parts.advantages import (
+from parts.data.prompts import batch_rows
+from parts.foundation.messages import RewardError, UserError
+from parts.learning.advantages import (
     ADVANTAGES,
     discounted_returns,
     gdpo_advantages,
@@ -31,16 +33,14 @@ from parts.advantages import (
     remax_advantages,
     rloo_advantages,
 )
-from parts.aggregation import AGGREGATIONS, token_weights
-from parts.batches import collate
-from parts.forward import backbone, line_states, predicting_states, token_logprobs
-from parts.kl import kl_estimate, kl_loss
-from parts.losses import LOSSES, covariance_choice, gmpo_loss, gspo_loss, mismatch_weights
-from parts.messages import RewardError, UserError
-from parts.models import load_network
-from parts.presets import PRESETS, check_config
-from parts.prompts import batch_rows
-from parts.shaping import all_equal, overlong_penalty, reward_parts, shape_rewards, shaped_score
+from parts.learning.aggregation import AGGREGATIONS, token_weights
+from parts.learning.kl import kl_estimate, kl_loss
+from parts.learning.losses import LOSSES, covariance_choice, gmpo_loss, gspo_loss, mismatch_weights
+from parts.learning.presets import PRESETS, check_config
+from parts.learning.shaping import all_equal, overlong_penalty, reward_parts, shape_rewards, shaped_score
+from parts.networks.batches import collate
+from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
+from parts.networks.models import load_network
 from programs.ppo_train.experience import advantages_of, contributing, make_experience
 from programs.ppo_train.metrics import sample_metrics
 from programs.ppo_train.models import load_models, make_critic

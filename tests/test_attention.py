@@ -5,12 +5,12 @@ import torch
 import transformers
 from conftest import TINY_LM, load_script
 
-from parts.batches import collate
-from parts.forward import predicting_states, token_logprobs
-from parts.messages import UserError
-from parts.models import ATTENTION_KINDS, load_network, shaped_network
-from parts.sampling import HFEngine
-from parts.shared_prompts import SHARED_PROMPTS
+from parts.foundation.messages import UserError
+from parts.networks.batches import collate
+from parts.networks.forward import predicting_states, token_logprobs
+from parts.networks.models import ATTENTION_KINDS, load_network, shaped_network
+from parts.networks.shared_prompts import SHARED_PROMPTS
+from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 

@@ -1,6 +1,7 @@
 """tools/build.py on small trees: what a script holds, in which order, and what is refused."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -11,15 +12,18 @@ build = load_module(ROOT / "tools" / "build.py", "script_build")
 
 HEAD = '#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n# ///\n"""One sentence."""\n'
 TREE = {
-    "parts/words.py": '"""Words."""\n\nimport json\nimport math\n\n# why it is two\nTWO = 2\nUNUSED = 3\n\n\n'
+    "parts/low/words.py": '"""Words."""\n\nimport json\nimport math\n\n# why it is two\nTWO = 2\nUNUSED = 3\n\n\n'
     "def half(x):\n    return math.floor(x / TWO)\n\n\ndef text(x):\n    return json.dumps(x)\n",
-    "parts/settings.py": '"""Settings."""\n\n\ndef setting(x):\n    return x\n',
-    "parts/tables.py": '"""Tables."""\n\nfrom parts.words import half\n\nTABLE = {"half": half}\n',
-    "programs/one.py": HEAD + "\nimport sys\n\nfrom parts.words import half\n\n\ndef main():\n    return half(5)\n\n\n"
+    "parts/low/settings.py": '"""Settings."""\n\n\ndef setting(x):\n    return x\n',
+    "parts/high/tables.py": '"""Tables."""\n\nfrom parts.low.words import half\n\nTABLE = {"half": half}\n',
+    "parts/low/__init__.py": '"""Low."""\n\nROOMS = ("words", "settings")\n',
+    "parts/high/__init__.py": '"""High."""\n\nROOMS = ("tables",)\n',
+    "programs/one.py": HEAD
+    + "\nimport sys\n\nfrom parts.low.words import half\n\n\ndef main():\n    return half(5)\n\n\n"
     'if __name__ == "__main__":\n    sys.exit(main())\n',
     "programs/two/__init__.py": HEAD + '\nROOMS = ("settings", "run")\n',
-    "programs/two/settings.py": '"""Its settings."""\n\nfrom parts.settings import setting\n\nSIZE = setting(4)\n',
-    "programs/two/run.py": '"""Its run."""\n\nfrom parts.tables import TABLE\n'
+    "programs/two/settings.py": '"""Its settings."""\n\nfrom parts.low.settings import setting\n\nSIZE = setting(4)\n',
+    "programs/two/run.py": '"""Its run."""\n\nfrom parts.high.tables import TABLE\n'
     "from programs.two.settings import SIZE\n\n\n"
     'def main():\n    return TABLE["half"](SIZE)\n',
 }
@@ -28,13 +32,13 @@ TREE = {
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
     """A function that writes TREE with changes into a folder and builds it there; returns the scripts' texts."""
-    monkeypatch.setattr(build, "FLOORS", ("words", "settings", "tables"))
+    monkeypatch.setattr(build, "FLOORS", ("low", "high"))
     (tmp_path / "scripts").mkdir()
 
     def write(**changes):
         names = {name.replace("/", "_").removesuffix(".py"): name for name in TREE}
         for key in changes.keys() - names.keys():
-            names[key] = f"parts/{key}.py"
+            names[key] = f"parts/low/{key}.py"
         for key, name in names.items():
             path = tmp_path / "src" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,11 +65,23 @@ def test_script_begins_with_its_head_and_where_it_comes_from(tree):
     assert "src/programs/two/ by" in tree()["two"].split("\n")[1]
 
 
-def test_settings_of_a_program_stand_below_those_of_the_parts(tree):
+def test_sections_stand_in_the_order_of_the_floors_and_the_programs_own_come_last(tree):
     two = tree()["two"]
-    places = [two.index(text) for text in ("def half", "def setting", "SIZE =", "TABLE =", "def main")]
+    places = [two.index(text) for text in ("def half", "def setting", "TABLE =", "SIZE =", "def main")]
     assert places == sorted(places)
     assert "settings (src/programs/two/settings.py)" in two
+
+
+def test_the_table_of_contents_gives_the_lines_of_each_section(tree):
+    for text in tree().values():
+        lines = text.split("\n")
+        table = lines[lines.index("# Contents") + 1 : lines.index("", lines.index("# Contents"))]
+        headings = {i: line for i, line in enumerate(lines, 1) if line.startswith("# ----")}
+        assert len(table) == len(headings)
+        ends = [*list(headings)[1:], len(lines) + 2]
+        for entry, (start, heading), following in zip(table, headings.items(), ends, strict=True):
+            place, title, _ = re.fullmatch(r"# +([\d-]+)  (.+?)  +(.+)", entry).groups()
+            assert place == f"{start}-{following - 3}" and f"- {title} (src/" in heading
 
 
 def test_building_twice_gives_the_same_bytes_in_the_formatters_form(tree):
@@ -80,29 +96,31 @@ def test_building_twice_gives_the_same_bytes_in_the_formatters_form(tree):
 
 def test_one_changed_line_changes_the_scripts_that_have_it(tree):
     before = tree()
-    after = tree(parts_settings=TREE["parts/settings.py"].replace("return x", "return x + 1"))
+    after = tree(parts_low_settings=TREE["parts/low/settings.py"].replace("return x", "return x + 1"))
     assert after["one"] == before["one"] and after["two"] != before["two"]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"parts_words": "from .tables import TABLE\n"}, "no relative import"),
-        ({"parts_words": "from math import *\n"}, "no star"),
-        ({"parts_words": "import json as j\n"}, "no alias"),
-        ({"parts_words": "print(1)\n"}, "runs at import"),
-        ({"parts_words": "for x in ():\n    pass\n"}, "runs at import"),
-        ({"parts_words": "import parts.tables\n"}, "try from parts.tables import"),
-        ({"parts_words": "def half(x):\n    from parts.tables import TABLE\n"}, "inside a function"),
-        ({"parts_words": "from parts.tables import TABLE\n\nhalf = TABLE\n"}, "one of the floors below"),
+        ({"parts_low_words": "from .tables import TABLE\n"}, "no relative import"),
+        ({"parts_low_words": "from math import *\n"}, "no star"),
+        ({"parts_low_words": "import json as j\n"}, "no alias"),
+        ({"parts_low_words": "print(1)\n"}, "runs at import"),
+        ({"parts_low_words": "for x in ():\n    pass\n"}, "runs at import"),
+        ({"parts_low_words": "import parts.high.tables\n"}, "try from parts.high.tables import"),
+        ({"parts_low_words": "def half(x):\n    from parts.high.tables import TABLE\n"}, "inside a function"),
+        ({"parts_low_words": "from parts.high.tables import TABLE\n\nhalf = TABLE\n"}, "one of the floors below"),
         ({"programs_two_settings": "from programs.one import main\n\nSIZE = main\n"}, "one of the floors below"),
         ({"programs_two_settings": "from programs.two.run import main\n\nSIZE = main\n"}, "one of the floors below"),
-        ({"programs_two_settings": "from parts.settings import other\n\nSIZE = other\n"}, "does not define it"),
+        (
+            {"programs_two_settings": "from parts.low.settings import other\n\nSIZE = other\n"},
+            "does not define it",
+        ),
         ({"programs_two_settings": "def f():\n    return missing\n\n\nSIZE = 1\n"}, "neither defined nor imported"),
         ({"programs_two_settings": "def half():\n    pass\n\n\nSIZE = 1\n"}, "expected one thing of a name"),
         ({"programs_two_settings": "SIZE = 1\nSIZE = 2\n"}, "a second SIZE"),
         ({"programs_two_settings": "from json import half\n\nSIZE = half\n"}, "expected one thing of a name"),
-        ({"programs_two_settings": "from parts.tables import TABLE\n\nSIZE = TABLE\n"}, "used at import"),
         ({"programs_two_settings": "SIZE = later()\n\n\ndef later():\n    return 1\n"}, "used at import"),
         ({"programs_two___init__": HEAD + '\nROOMS = ("run",)\n'}, "without or beyond settings"),
         ({"extra": '"""A part that no floor names."""\n'}, "without or beyond extra"),

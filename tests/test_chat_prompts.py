@@ -9,13 +9,13 @@ from conftest import ROOT, TINY_LM, load_module, load_script
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from parts.chat import chat_text, check_template
-from parts.environments import load_environments
-from parts.messages import UserError
-from parts.play import play
-from parts.play_setup import make_play_setup
-from parts.prompts import encode_prompt
-from parts.rows import read_rows
+from parts.data.chat import chat_text, check_template
+from parts.data.prompts import encode_prompt
+from parts.data.rows import read_rows
+from parts.environments.environments import load_environments
+from parts.environments.play import play
+from parts.environments.play_setup import make_play_setup
+from parts.foundation.messages import UserError
 from programs.evaluation.prompts import encode_pair, encode_rendered
 from programs.evaluation.run import make_requests
 from programs.evaluation.settings import Config

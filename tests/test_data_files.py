@@ -17,8 +17,8 @@ import huggingface_hub.constants
 import pytest
 from conftest import ROOT, load_script, run_script
 
-from parts.messages import UserError
-from parts.rows import check_prompt, hub_is_reached, read_rows
+from parts.data.rows import check_prompt, hub_is_reached, read_rows
+from parts.foundation.messages import UserError
 
 ROWS = [{"prompt": "2+2?", "answer": "4"}, {"prompt": "3+3?", "answer": "6"}]
 PAIRS = [("2+2?", "4"), ("3+3?", "6")]

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from conftest import ASSETS, ROOT, load_module
 
-from parts.conversations import PlayLimits
-from parts.environments import load_environments
-from parts.play import play
-from parts.summary import print_held_out
-from parts.tool_calls import call_format
-from parts.turn_bridge import turn_bridge
+from parts.environments.conversations import PlayLimits
+from parts.environments.environments import load_environments
+from parts.environments.play import play
+from parts.environments.tool_calls import call_format
+from parts.environments.turn_bridge import turn_bridge
+from parts.running.summary import print_held_out
 
 MODEL = ASSETS / "tiny_tools_lm"
 EVAL, TRAIN = (ASSETS / "data" / f"products_{name}.jsonl" for name in ("eval", "train"))

@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT, load_script, script_env
 
-from parts.dialect import in_own_words, own_name
+from parts.foundation.dialect import in_own_words, own_name
 
 PARSERS = {
     "ppo_train": lambda s, argv: s.parse_config(argv),

@@ -11,15 +11,15 @@ import torch
 from conftest import EVAL_DATA, run_script
 
 from parts import sampling
-from parts.early_scores import scores_alone
-from parts.generators import rng_state, same_rng
-from parts.messages import RewardError
-from parts.prompts import load_prompts
-from parts.reward_calls import CallLimits
-from parts.rewards import Reward
-from parts.rollouts import collect
-from parts.sampling import HFEngine
-from parts.tokenizers import load_tokenizer
+from parts.data.prompts import load_prompts
+from parts.foundation.messages import RewardError
+from parts.networks.tokenizers import load_tokenizer
+from parts.rewards.reward_calls import CallLimits
+from parts.rewards.rewards import Reward
+from parts.sampling.early_scores import scores_alone
+from parts.sampling.generators import rng_state, same_rng
+from parts.sampling.rollouts import collect
+from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -71,7 +71,7 @@ class Talk:
 
 def as_functions(function) -> dict:
     """The functions of a Reward of one."""
-    from parts.reward_forms import as_reward
+    from parts.rewards.reward_forms import as_reward
 
     return {"f": as_reward(function)}
 
@@ -138,10 +138,10 @@ def test_completions_are_scored_while_others_are_sampled(talk, name, how, early)
 
 
 def test_fast_rewards_are_called_after_sampling(talk, monkeypatch):
-    monkeypatch.setattr("parts.early_scores.WORTH_HIDING", 1e9)
+    monkeypatch.setattr("parts.sampling.sampling.early_scores.WORTH_HIDING", 1e9)
     _, _, reward = talk.sample(kinds(talk)["alone"], "samples", slow=False)
     assert not reward.slow and len(talk.calls) == 16
-    monkeypatch.setattr("parts.early_scores.WORTH_HIDING", 0.0)
+    monkeypatch.setattr("parts.sampling.sampling.early_scores.WORTH_HIDING", 0.0)
     assert talk.sample(kinds(talk)["alone"], "samples", slow=False)[2].slow
 
 

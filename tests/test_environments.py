@@ -10,12 +10,12 @@ import pytest
 from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import ROOT, patch_rooms, script_env
 
-from parts.conversations import PlayLimits
-from parts.environments import EnvironmentFault, load_environments
-from parts.messages import UserError
-from parts.play import play, play_metrics
-from parts.tool_runs import LeftBehind, OutOfTime, run_jobs
-from parts.turn_bridge import turn_bridge
+from parts.environments.conversations import PlayLimits
+from parts.environments.environments import EnvironmentFault, load_environments
+from parts.environments.play import play, play_metrics
+from parts.environments.tool_runs import LeftBehind, OutOfTime, run_jobs
+from parts.environments.turn_bridge import turn_bridge
+from parts.foundation.messages import UserError
 
 ENVIRONMENTS = '''
 import asyncio
@@ -295,7 +295,8 @@ def test_a_blocked_loop_is_named(monkeypatch):
 
 
 def test_a_process_ends_though_a_tool_does_not(tmp_path):
-    code = "import time; from parts.tool_runs import run_jobs; print(run_jobs([[lambda: time.sleep(1000)]], 0.1))"
+    code = "import time; from parts.environments.tool_runs import run_jobs; "
+    code += "print(run_jobs([[lambda: time.sleep(1000)]], 0.1))"
     environment = script_env({"PYTHONPATH": str(ROOT / "src")})
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "") and "OutOfTime" in done.stdout

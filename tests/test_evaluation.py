@@ -21,7 +21,8 @@ from fractions import Fraction
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
 
-from parts.paired_tests import (
+from parts.data.pass_rates import pass_at_k
+from parts.reading.paired_tests import (
     Values,
     compare_values,
     mcnemar_exact,
@@ -30,7 +31,6 @@ from parts.paired_tests import (
     summarize,
     verdict_of,
 )
-from parts.pass_rates import pass_at_k
 
 DATA = ROOT / "tests" / "data" / "evaluation"
 HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"

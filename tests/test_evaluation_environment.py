@@ -8,11 +8,11 @@ import torch
 from chat_tokenizers import chat_tokenizer
 from conftest import EVAL_DATA, ROOT, save_random_model
 
-from parts.environments import load_environments
-from parts.paired_tests import Values, compare_values, summarize
-from parts.play import play, play_metrics
-from parts.play_setup import load_with_reward, make_play_setup
-from parts.sampling import HFEngine
+from parts.environments.environments import load_environments
+from parts.environments.play import play, play_metrics
+from parts.environments.play_setup import load_with_reward, make_play_setup
+from parts.reading.paired_tests import Values, compare_values, summarize
+from parts.sampling.sampling import HFEngine
 from programs.evaluation.command import main
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.local_model import LocalModel

@@ -7,11 +7,11 @@ import pytest
 from chat_tokenizers import TOOLS, chat_tokenizer
 from conftest import ROOT, load_module, save_random_model
 
-from parts.conversations import PlayLimits
-from parts.environments import load_environments
-from parts.play import play
-from parts.tool_calls import call_format
-from parts.turn_bridge import turn_bridge
+from parts.environments.conversations import PlayLimits
+from parts.environments.environments import load_environments
+from parts.environments.play import play
+from parts.environments.tool_calls import call_format
+from parts.environments.turn_bridge import turn_bridge
 
 FILE = ROOT / "examples" / "environments.py"
 examples = load_module(FILE, "example_environments")

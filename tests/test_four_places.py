@@ -14,7 +14,7 @@ import torch
 from chat_tokenizers import TOOLS
 from conftest import ROOT, TINY_LM, load_script
 
-from parts.play_setup import load_with_reward, make_play_setup
+from parts.environments.play_setup import load_with_reward, make_play_setup
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config

@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, TINY_LM, load_script, script_env
 
-from parts.extracts import extract, imports_trainer
+from parts.rewards.extracts import extract, imports_trainer
 
 verl = load_script("verl_train")
 RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import torch
 from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from parts.models import sample_plainly
+from parts.networks.models import sample_plainly
 
 ENDS = [2]
 FIELDS = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script
 
-from parts.held_out import asked_words, mark_trained, overlap_metric
-from parts.prompts import evaluated_rows
+from parts.data.held_out import asked_words, mark_trained, overlap_metric
+from parts.data.prompts import evaluated_rows
 from programs.grpo_train.evaluation import greedy_completions
 
 
@@ -54,7 +54,7 @@ def test_verl_gets_no_more_held_out_rows_than_asked():
 
 def test_the_accuracy_comes_with_its_interval():
     """81 of 263, and 0 of 20: Newcombe 1998, table I."""
-    from parts.paired_tests import accuracy_figures
+    from parts.reading.paired_tests import accuracy_figures
 
     def sample(value):
         return {"rewards": {"first": value, "second": 1.0}}
@@ -89,7 +89,7 @@ def trainer():
 
 
 def test_greedy_answers_do_not_depend_on_how_many_are_sampled_at_once(trainer):
-    from parts.rows import read_rows
+    from parts.data.rows import read_rows
 
     tokenizer, texts = trainer.processing_class, [row["prompt"] for row in read_rows(str(EVAL_DATA))[:8]]
     prompts = [tokenizer.apply_chat_template(text, add_generation_prompt=True)["input_ids"] for text in texts]

@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT, load_module, load_script, run_script, script_env
 
-from parts.schema_examples import checker_of, example_of
+from parts.rewards.schema_examples import checker_of, example_of
 
 PERSON = {
     "type": "object",
@@ -161,7 +161,7 @@ def test_an_example_is_what_the_schema_accepts(schema):
 
 
 def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeypatch):
-    from parts.reward_forms import load_rewards
+    from parts.rewards.reward_forms import load_rewards
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "json_schema").write_text("")

@@ -8,9 +8,16 @@ import torch
 import transformers
 from conftest import TINY_LM, load_script
 
-from parts.forward import backbone
-from parts.memory import PassShape, adapter_weights, attention_kind, decoder_shape, layer_weights, saved_for_backward
-from parts.models import unwrapped
+from parts.networks.forward import backbone
+from parts.networks.models import unwrapped
+from parts.running.memory import (
+    PassShape,
+    adapter_weights,
+    attention_kind,
+    decoder_shape,
+    layer_weights,
+    saved_for_backward,
+)
 
 ppo, verl = load_script("ppo_train"), load_script("verl_train")
 

@@ -3,7 +3,7 @@
 import torch
 
 from parts import memory_used
-from parts.memory_used import forget_peak, memory_metrics
+from parts.foundation.memory_used import forget_peak, memory_metrics
 
 
 def test_resident_memory_grows_by_what_is_kept():

@@ -8,11 +8,11 @@ import torch
 from conftest import ROOT, TINY_LM, load_script, run_script
 from safetensors.torch import load_file
 
-from parts.advantages import ADVANTAGES
-from parts.losses import LOSSES, PolicyLoss
-from parts.messages import UserError
-from parts.own_functions import KNOWN, OwnFunction, own_function
-from parts.presets import GROUPED, check_config, is_own
+from parts.foundation.messages import UserError
+from parts.learning.advantages import ADVANTAGES
+from parts.learning.losses import LOSSES, PolicyLoss
+from parts.learning.own_functions import KNOWN, OwnFunction, own_function
+from parts.learning.presets import GROUPED, check_config, is_own
 from programs.ppo_train.settings import Config, parse_config
 
 IDEA = '''

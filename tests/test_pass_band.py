@@ -8,9 +8,9 @@ import pytest
 from conftest import TRAIN_DATA, load_script
 from safetensors.torch import load_file
 
-from parts.messages import UserError
-from parts.pass_band import RARE, band_metrics, check_band, draw_in_band, draw_rows, next_rates, passes_fully
-from parts.prompts import batch_rows
+from parts.data.pass_band import RARE, band_metrics, check_band, draw_in_band, draw_rows, next_rates, passes_fully
+from parts.data.prompts import batch_rows
+from parts.foundation.messages import UserError
 
 BAND = SimpleNamespace(seed=3, keep_between=["0.1", "0.9"])
 PLAIN = SimpleNamespace(seed=3, keep_between=[])

@@ -1,4 +1,4 @@
-"""parts/plan.py: the memory of the machine, and what --dry_run shows of the settings."""
+"""parts/running/plan.py: the memory of the machine, and what --dry_run shows of the settings."""
 
 import json
 

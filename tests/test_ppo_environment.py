@@ -19,12 +19,12 @@ from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import ROOT, run_script, save_random_model, script_env
 from safetensors.torch import load_file
 
-from parts.advantages import ADVANTAGES
-from parts.batches import collate, micro_batches, trimmed
-from parts.environments import load_environments
-from parts.play_setup import load_with_reward, make_play_setup
-from parts.rewards import Reward
-from parts.shaping import length_penalty
+from parts.environments.environments import load_environments
+from parts.environments.play_setup import load_with_reward, make_play_setup
+from parts.learning.advantages import ADVANTAGES
+from parts.learning.shaping import length_penalty
+from parts.networks.batches import collate, micro_batches, trimmed
+from parts.rewards.rewards import Reward
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.experience import advantages_by_turn, advantages_of, make_experience
 from programs.ppo_train.metrics import sampled_lengths

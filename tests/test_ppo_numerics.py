@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parts.advantages import gae
-from parts.kl import kl_estimate, next_kl_coef
-from parts.losses import policy_loss, value_loss
-from parts.numerics import explained_variance, logprobs_and_entropy, masked_mean, masked_whiten
-from parts.optimizer import lr_factor
-from parts.sampling import inverse_cdf
-from parts.shaping import shape_rewards
+from parts.learning.advantages import gae
+from parts.learning.kl import kl_estimate, next_kl_coef
+from parts.learning.losses import policy_loss, value_loss
+from parts.learning.optimizer import lr_factor
+from parts.learning.shaping import shape_rewards
+from parts.networks.numerics import explained_variance, logprobs_and_entropy, masked_mean, masked_whiten
+from parts.sampling.sampling import inverse_cdf
 
 EXACT = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 1e-5, "atol": 1e-5}}
 both_precisions = pytest.mark.parametrize("dtype", EXACT, ids=["fp64", "fp32"])

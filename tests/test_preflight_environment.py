@@ -7,7 +7,7 @@ import pytest
 from chat_tokenizers import TOOLS
 from conftest import EVAL_DATA, ROOT, TINY_LM, patch_rooms, run_script
 
-from parts.messages import UserError
+from parts.foundation.messages import UserError
 from programs.reward_preflight import environment_preflight, environment_process
 from programs.reward_preflight.command import check_arguments, make_parser
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight

@@ -8,9 +8,9 @@ import pytest
 from conftest import TINY_LM, run_script
 from transformers import AutoTokenizer
 
-from parts.answer_marks import hash_mark
-from parts.prompts import load_prompts
-from parts.question_parts import unread_parts, warn_unread
+from parts.data.answer_marks import hash_mark
+from parts.data.prompts import load_prompts
+from parts.data.question_parts import unread_parts, warn_unread
 from programs.data_loader.answers_and_tests import gold_of
 from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise

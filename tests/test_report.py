@@ -16,7 +16,7 @@ import time
 import pytest
 from conftest import ROOT, load_module, load_script
 
-from parts.sample_dumps import reward_weights, trl_row
+from parts.reading.sample_dumps import reward_weights, trl_row
 from programs.report.packing import packed_samples
 from programs.report.run_curves import thinned
 from programs.report.sources import Source, short_names

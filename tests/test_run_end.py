@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import load_script
 
-from parts.run_end import faults_at_end
+from parts.running.run_end import faults_at_end
 
 
 def log(rewards, std=0.3, last_std=None, **metrics) -> list[dict]:

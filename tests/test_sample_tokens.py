@@ -8,9 +8,9 @@ from conftest import TINY_LM
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from parts.batches import collate
-from parts.run_log import RunLog
-from parts.sample_tokens import LOGGED, note_advantages, piece_lengths, token_figures
+from parts.networks.batches import collate
+from parts.running.run_log import RunLog
+from parts.running.sample_tokens import LOGGED, note_advantages, piece_lengths, token_figures
 from programs.ppo_train.settings import Config
 
 

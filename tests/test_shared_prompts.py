@@ -8,10 +8,10 @@ import transformers
 from conftest import save_random_model
 
 from parts import forward
-from parts.batches import collate, micro_batches, trimmed
-from parts.cache_probe import can_share
-from parts.forward import predicting_states, token_logprobs
-from parts.shared_prompts import cost_of_pass, layout_of, length_that_shares, set_attention, shared_length
+from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.cache_probe import can_share
+from parts.networks.forward import predicting_states, token_logprobs
+from parts.networks.shared_prompts import cost_of_pass, layout_of, length_that_shares, set_attention, shared_length
 from programs.on_policy_distillation import experience as od_experience
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings

@@ -18,7 +18,7 @@ import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from parts.prompts import encode_prompt
+from parts.data.prompts import encode_prompt
 
 NAMES = ("ppo", "grpo", "distillation")
 PATHS = {name: ROOT / "templates" / f"{name}.py" for name in NAMES}

@@ -5,8 +5,8 @@ from chat_tokenizers import chat_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parts.messages import UserError
-from parts.tool_calls import CALL_FORMATS, call_format, read_answer
+from parts.environments.tool_calls import CALL_FORMATS, call_format, read_answer
+from parts.foundation.messages import UserError
 
 SCHEMAS = [
     {

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
 
-from parts.bundle import has_embedded_prompts
+from parts.foundation.bundle import has_embedded_prompts
 
 ppo, distillation, grpo, verl = map(load_script, ("ppo_train", "on_policy_distillation", "grpo_train", "verl_train"))
 evaluation = load_script("evaluation")

@@ -21,10 +21,10 @@ import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, run_script
 
-from parts.messages import RewardError, UserError
-from parts.reward_forms import load_rewards
-from parts.rewards import Reward
-from parts.user_code import REWARD_STATE, make_way
+from parts.foundation.messages import RewardError, UserError
+from parts.rewards.reward_forms import load_rewards
+from parts.rewards.rewards import Reward
+from parts.rewards.user_code import REWARD_STATE, make_way
 
 ROWS = [{"prompt": "a", "columns": {"answer": ["b"], "tests": {"x": [1]}}}] * 2
 GIVEN = ROWS, ["b", "c"], [[1], [2]]
@@ -124,7 +124,7 @@ def test_a_reward_keeps_what_it_has_changed(tmp_path):
 
 
 def test_a_closed_stdout_is_opened_again(tmp_path):
-    code = "import sys\nfrom parts.rewards import Reward\nreward = Reward([sys.argv[1]])\n"
+    code = "import sys\nfrom parts.rewards.rewards import Reward\nreward = Reward([sys.argv[1]])\n"
     code += "print(reward([{'prompt': '', 'columns': {}}], ['x'], [[1]])[0])\n"
     (tmp_path / "own.py").write_text("import sys\ndef f(completion):\n    sys.stdout.close()\n    return 1.0\n")
     command = [sys.executable, "-c", code, str(tmp_path / "own.py:f")]
@@ -185,7 +185,7 @@ def f(completions, **kwargs):
 """
 CALL = """
 import sys
-from parts.rewards import Reward
+from parts.rewards.rewards import Reward
 if __name__ == "__main__":
     for spec in sys.argv[1:]:
         print(Reward([spec])([{"prompt": "", "columns": {}}] * 2, ["a", "bc"], [[1], [2]])[0])

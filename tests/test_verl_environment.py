@@ -11,10 +11,10 @@ import pytest
 from chat_tokenizers import TOOLS, chat_tokenizer
 from conftest import load_script
 
-from parts.conversations import PlayLimits
-from parts.environments import load_environments
-from parts.play import play
-from parts.turn_bridge import TurnBridge
+from parts.environments.conversations import PlayLimits
+from parts.environments.environments import load_environments
+from parts.environments.play import play
+from parts.environments.turn_bridge import TurnBridge
 
 verl = load_script("verl_train")
 

@@ -13,8 +13,8 @@ import torch
 from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from parts.messages import UserError
-from parts.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
+from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
+from parts.foundation.messages import UserError
 from programs.warm_start import handover
 from programs.warm_start.leaks import check_leaks
 from programs.warm_start.measure import measured, obstacles, widens

@@ -5,11 +5,12 @@
 """Build the standalone scripts from src/: each program with the parts that it uses, in one file, in reading order.
 
 A program is `src/programs/NAME.py`, or a folder with a room per section, whose `__init__.py` has the script's head (PEP
-723 block and docstring) and `ROOMS`, their order of reading. A part is `src/parts/NAME.py`; FLOORS is the parts' order.
-Imports go one way: a room imports parts and earlier rooms of its own program, a part imports earlier parts.
+723 block and docstring) and `ROOMS`, their order of reading. The parts that programs share lie in the folders of
+`src/parts/`, the floors; FLOORS is their order, and `ROOMS` in a floor's `__init__.py` is the order inside it. Imports
+go one way: a room imports floors and earlier rooms of its own folder, a floor imports earlier floors.
 
-The script has all of the program's own rooms and, of the parts, the names that these use, directly or not. Its settings
-stand right after the parts' settings, so that a reader meets them first; all else keeps the order of FLOORS and ROOMS.
+A script begins with its head and a table of contents. Then come, of the parts, the names that the program uses,
+directly or not, and last the program's own rooms.
 
     python tools/build.py                 # write what has changed
     python tools/build.py --check         # exit 1 if a built file is not what src/ gives
@@ -27,96 +28,17 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Parts in reading order: each imports only those before it.
+# Folders of src/parts/ in reading order: a floor imports only those before it.
 FLOORS = (
-    "messages",
-    "bundle",
-    "dialect",
-    "settings",
-    "idle_settings",
-    "presets",
-    "processes",
-    "memory_used",
-    "exit_codes",
-    "pass_rates",
-    "numerics",
-    "kl",
-    "advantages",
-    "losses",
-    "aggregation",
-    "shaping",
-    "data_files",
-    "tables",
-    "nested_rows",
-    "rows",
-    "question_parts",
-    "answer_marks",
-    "stated_answers",
-    "chat",
-    "held_out",
-    "prompts",
-    "pass_band",
-    "extracts",
-    "text_servers",
-    "reward_texts",
-    "user_code",
-    "schema_examples",
-    "reward_forms",
-    "own_functions",
-    "reward_calls",
+    "foundation",
+    "data",
     "rewards",
     "environments",
-    "tool_calls",
-    "tool_runs",
-    "control_tokens",
-    "turn_bridge",
-    "conversations",
-    "play",
-    "play_setup",
-    "precision",
-    "adapters",
-    "tokenizers",
-    "models",
-    "key_cache",
-    "group_cache",
-    "shared_prompts",
-    "forward",
-    "batches",
-    "cache_probe",
+    "networks",
     "sampling",
-    "sync_check",
-    "vllm_options",
-    "generators",
-    "sampling_vllm",
-    "early_scores",
-    "rollouts",
-    "memory",
-    "plan",
-    "gradient_sums",
-    "optimizer",
-    "curves",
-    "sample_tokens",
-    "run_log",
-    "output_folder",
-    "checkpoints",
-    "run_end",
-    "summary",
-    "progress",
-    "paired_tests",
-    "evaluation_results",
-    "metric_names",
-    "finding_thresholds",
-    "finding_advice",
-    "trends",
-    "logged_run",
-    "sample_dumps",
-    "plain_logs",
-    "log_reading",
-    "tool_findings",
-    "memory_findings",
-    "held_out_findings",
-    "findings",
-    "verdict",
+    "learning",
+    "running",
+    "reading",
 )
 ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
 KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}
@@ -164,7 +86,7 @@ class Item:
 class Room:
     """One module of src/: where it lies, its statements, and what it imports."""
 
-    name: str  # dotted, such as parts.kl
+    name: str  # dotted, such as parts.learning.kl
     path: Path
     head: str = ""  # comments and docstring at the top
     items: list[Item] = field(default_factory=list)
@@ -174,6 +96,16 @@ class Room:
     def fail(self, line: int, message: str):
         """Raise BuildError for a line of this room."""
         raise BuildError(f"{self.path}:{line}: {message}")
+
+    @property
+    def title(self) -> str:
+        """The room's name in words."""
+        return self.name.rpartition(".")[2].replace("_", " ")
+
+    @property
+    def purpose(self) -> str:
+        """First line of the room's docstring, without the point."""
+        return (ast.get_docstring(ast.parse(self.head)) or "").partition("\n")[0].rstrip(".")
 
     @property
     def defined(self) -> dict[str, Item]:
@@ -281,23 +213,29 @@ def forbid_inner_imports(room: Room, body: list[ast.stmt]) -> None:
                 room.fail(node.lineno, f"got {ast.unparse(node)!r} inside a function; expected it at the top")
 
 
-def program_rooms(name: str, root: Path) -> tuple[str, list[Room]]:
-    """Head of a program's script, and the program's rooms in reading order."""
-    folder = root / "src" / "programs" / name
-    if not folder.is_dir():
-        room = read_room(f"programs.{name}", folder.with_suffix(".py"), root)
-        return room.head, [room]
-    start = read_room(f"programs.{name}", folder / "__init__.py", root)
+def folder_rooms(folder: Path, name: str, root: Path) -> tuple[Room, list[Room]]:
+    """The `__init__` of a folder, and its rooms in reading order."""
+    start = read_room(name, folder / "__init__.py", root)
     listed = start.defined.get("ROOMS")
     if not listed or len(start.items) > 1:
         start.fail(1, "expected a docstring and ROOMS = (…), the names of this folder's modules in reading order")
     names = ast.literal_eval(listed.node.value)
-    found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    if sorted(names) != sorted(found):
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    if sorted(names) != sorted(files):
         start.fail(
-            listed.line, f"got ROOMS without or beyond {', '.join(sorted(found ^ {*names}))}; expected each file"
+            listed.line, f"got ROOMS without or beyond {', '.join(sorted(files ^ {*names}))}; expected each file"
         )
-    return start.head, [read_room(f"programs.{name}.{room}", folder / f"{room}.py", root) for room in names]
+    return start, [read_room(f"{name}.{room}", folder / f"{room}.py", root) for room in names]
+
+
+def program_rooms(name: str, root: Path) -> tuple[str, list[Room]]:
+    """Head of a program's script, and the program's rooms in reading order."""
+    folder = root / "src" / "programs" / name
+    if folder.is_dir():
+        start, rooms = folder_rooms(folder, f"programs.{name}", root)
+        return start.head, rooms
+    room = read_room(f"programs.{name}", folder.with_suffix(".py"), root)
+    return room.head, [room]
 
 
 def check_directions(rooms: list[Room]) -> None:
@@ -332,15 +270,6 @@ def closure(parts: list[Room], own: list[Room]) -> set[tuple[str, str]]:
                 found |= {(source.name, other) for other in source.defined[name].names}
                 open_items.append((source, source.defined[name]))
     return found
-
-
-def reading_order(parts: list[Room], own: list[Room]) -> list[Room]:
-    """The parts, then the program's rooms; but the program's settings right after those of the parts."""
-    first = [room for room in own if room.name.endswith(".settings")]
-    rooms = []
-    for part in parts:
-        rooms += [part, *(first if part.name == "parts.settings" else [])]
-    return rooms + [room for room in own if room not in rooms]
 
 
 def check_names(chosen: list[tuple[Room, list[Item]]]) -> None:
@@ -401,22 +330,34 @@ def from_line(module: str, members: Iterable[str]) -> str:
 
 
 def assemble(program: str, head: str, chosen: list[tuple[Room, list[Item]]], root: Path) -> str:
-    """Text of a script."""
+    """Text of a script: head, table of contents, imports, sections."""
     source = Path("src") / "programs" / program
     source = f"{source}/" if (root / source).is_dir() else f"{source}.py"
     shebang, rest = re.match(r"(#!.*\n)?((?s:.*))", head).groups(default="")
-    lines = [shebang + HEAD.format(source=source) + rest, "", *import_lines(chosen)]
-    imports = len(lines)  # one blank line after them, two above each later heading
-    for room, items in chosen:
-        if not items:
-            continue
-        title = f"{room.name.rpartition('.')[2].replace('_', ' ')} ({room.path})"
-        lines += ["", "", "# " + "-" * (116 - len(title)) + " " + title][len(lines) == imports :]
-        previous = None
-        for item in items:
-            lines += [""] * blank_lines(previous, item) + [item.text]
-            previous = item
-    return "\n".join(lines) + "\n"
+    start = [*(shebang + HEAD.format(source=source) + rest).split("\n"), ""]
+    imports = ["", *import_lines(chosen)]
+    sections = [(room, section_lines(room, items)) for room, items in chosen if items]
+    contents = [""] * (len(sections) + 1)
+    sections[0][1].pop(0)  # one blank line after the imports, two above each later heading
+    line, width = len(start) + len(contents) + len(imports), max(len(room.title) for room, _ in sections)
+    contents[0] = "# Contents"
+    for i, (room, lines) in enumerate(sections, 1):
+        place = f"{line + 2 + (i > 1)}-{line + len(lines)}"
+        entry = f"#   {place:>11}  {room.title:<{width}}  {room.purpose}"
+        contents[i] = entry if len(entry) <= 120 else entry[:118].rpartition(" ")[0] + " …"
+        line += len(lines)
+    return "\n".join([*start, *contents, *imports, *(text for _, lines in sections for text in lines)]) + "\n"
+
+
+def section_lines(room: Room, items: list[Item]) -> list[str]:
+    """Lines of a section: two blank ones, a heading, the statements."""
+    title = f"{room.title} ({room.path})"
+    lines = ["", "", "# " + "-" * (116 - len(title)) + " " + title]
+    previous = None
+    for item in items:
+        lines += [""] * blank_lines(previous, item) + item.text.split("\n")
+        previous = item
+    return lines
 
 
 def blank_lines(previous: Item | None, item: Item) -> int:
@@ -434,19 +375,19 @@ def build(program: str, parts: list[Room], root: Path = ROOT) -> str:
     found = closure(parts, own)
     chosen = [
         (room, [item for item in room.items if not item.names or any((room.name, n) in found for n in item.names)])
-        for room in reading_order(parts, own)
+        for room in [*parts, *own]
     ]
     check_names(chosen)
     return assemble(program, head, chosen, root)
 
 
 def read_parts(root: Path) -> list[Room]:
-    """All parts, in the order of FLOORS."""
+    """All rooms of the floors, in reading order."""
     folder = root / "src" / "parts"
-    found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    found = {path.name for path in folder.iterdir() if path.name != "__pycache__"}
     if found != {*FLOORS}:
         raise BuildError(f"tools/build.py: got FLOORS without or beyond {', '.join(sorted(found ^ {*FLOORS}))}")
-    return [read_room(f"parts.{name}", folder / f"{name}.py", root) for name in FLOORS]
+    return [room for floor in FLOORS for room in folder_rooms(folder / floor, f"parts.{floor}", root)[1]]
 
 
 def targets(root: Path) -> dict[str, Path]:

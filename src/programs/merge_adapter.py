@@ -26,10 +26,10 @@ import json
 import sys
 from pathlib import Path
 
-from parts.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
-from parts.messages import UserError, need, say, tell
-from parts.output_folder import write_folder
-from parts.settings import parse_flags
+from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.settings import parse_flags
+from parts.networks.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
+from parts.running.output_folder import write_folder
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")

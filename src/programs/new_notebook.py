@@ -35,10 +35,10 @@ import sys
 import time
 from pathlib import Path
 
-from parts.bundle import BUNDLE
-from parts.messages import UserError, need, say, suggest, tell
-from parts.reward_forms import full_spec
-from parts.settings import parse_flags
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need, say, suggest, tell
+from parts.foundation.settings import parse_flags
+from parts.rewards.reward_forms import full_spec
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 

@@ -11,12 +11,12 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_helpers import prompts_of
 
-from parts.bundle import EMBEDDED_MODEL
-from parts.messages import UserError
-from parts.sampling import HFEngine
-from parts.sampling_vllm import OURS, VllmEngine
-from parts.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums
-from parts.vllm_options import VLLM_ABOVE, VLLM_OLDEST, vllm_options
+from parts.foundation.bundle import EMBEDDED_MODEL
+from parts.foundation.messages import UserError
+from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling_vllm import OURS, VllmEngine
+from parts.sampling.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums
+from parts.sampling.vllm_options import VLLM_ABOVE, VLLM_OLDEST, vllm_options
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 

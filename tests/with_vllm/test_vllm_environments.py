@@ -6,11 +6,11 @@ import torch
 from conftest import ASSETS, EVAL_DATA, ROOT, TINY_LM, load_script
 from vllm_helpers import SAMPLED, untimed, with_wider_heads
 
-from parts.play_setup import load_with_reward, make_play_setup, playable_rows
-from parts.prompts import load_splits
-from parts.sampling import HFEngine
-from parts.sampling_vllm import VllmEngine
-from parts.tokenizers import load_tokenizer
+from parts.data.prompts import load_splits
+from parts.environments.play_setup import load_with_reward, make_play_setup, playable_rows
+from parts.networks.tokenizers import load_tokenizer
+from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.experience import make_experience
 from programs.ppo_train.models import load_models

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.foundation.messages import UserError, need
 from programs.create_reward_template.assembly import put_in
 
 PASSES_TESTS = '''"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.

@@ -9,9 +9,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need, say, tell
-from parts.reward_forms import full_spec
-from parts.settings import parse_flags
+from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.settings import parse_flags
+from parts.rewards.reward_forms import full_spec
 from programs.create_reward_template.code_trial import passes_tests_reward, tried_on_programs
 from programs.create_reward_template.new_reward import new_reward
 from programs.create_reward_template.ports import ported

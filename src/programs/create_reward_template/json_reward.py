@@ -4,8 +4,8 @@ import json
 import pprint
 from pathlib import Path
 
-from parts.messages import UserError, need, say, suggest
-from parts.schema_examples import checker_of, example_of
+from parts.foundation.messages import UserError, need, say, suggest
+from parts.rewards.schema_examples import checker_of, example_of
 from programs.create_reward_template.assembly import put_in
 from programs.create_reward_template.new_reward_texts import VISIBLE
 from programs.create_reward_template.rubric import check_column

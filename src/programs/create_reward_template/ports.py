@@ -5,8 +5,8 @@ import json
 import os
 from pathlib import Path
 
-from parts.messages import need, say
-from parts.reward_forms import find_reward, is_per_sample, weight_of
+from parts.foundation.messages import need, say
+from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
 from programs.create_reward_template.assembly import head_of, listing, put_in, usage_notes, with_imports
 from programs.create_reward_template.check_texts import COMPLETION_TEXT, SELF_TEST, TRL_ROWS, VERL_ROW
 from programs.create_reward_template.new_reward import example_columns

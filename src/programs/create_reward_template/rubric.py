@@ -5,7 +5,7 @@ import keyword
 import math
 import re
 
-from parts.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need, suggest
 from programs.create_reward_template.assembly import Words, listing, put_in, quoted
 from programs.create_reward_template.check_texts import CHECKS
 from programs.create_reward_template.new_reward_texts import CUSTOM, FINAL, GATED, VISIBLE

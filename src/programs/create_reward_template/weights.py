@@ -3,9 +3,9 @@
 import ast
 from pathlib import Path
 
-from parts.extracts import extract, imports_trainer
-from parts.messages import UserError, need, say
-from parts.reward_forms import import_file, is_weight, list_weights, weights_in
+from parts.foundation.messages import UserError, need, say
+from parts.rewards.extracts import extract, imports_trainer
+from parts.rewards.reward_forms import import_file, is_weight, list_weights, weights_in
 
 
 def check_import(spec: str, file: str) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 
-from parts.answer_marks import hash_mark, last_boxed
+from parts.data.answer_marks import hash_mark, last_boxed
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.json_values import JsonDecoder, as_plain
 from programs.data_loader.messages import GOLD_KEYS

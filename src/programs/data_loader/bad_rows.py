@@ -1,6 +1,6 @@
 """Errors of rows, and limits."""
 
-from parts.messages import RowFlaw, UserError
+from parts.foundation.messages import RowFlaw, UserError
 
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")

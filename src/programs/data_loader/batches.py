@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from parts.batches import left_pad
-from parts.chat import chat_ids
-from parts.messages import UserError, need, suggest
-from parts.prompts import encode_prompt
+from parts.data.chat import chat_ids
+from parts.data.prompts import encode_prompt
+from parts.foundation.messages import UserError, need, suggest
+from parts.networks.batches import left_pad
 from programs.data_loader.row_reader import digest
 
 

@@ -8,7 +8,7 @@ import shlex
 import string
 from dataclasses import dataclass, field
 
-from parts.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
+from parts.data.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.json_values import json_or_literal
 from programs.data_loader.messages import PICK_KEYS

@@ -4,9 +4,9 @@ import contextlib
 import functools
 from collections.abc import Callable
 
-from parts.messages import need, suggest
-from parts.nested_rows import turns_in, with_chats
-from parts.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
+from parts.data.nested_rows import turns_in, with_chats
+from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
+from parts.foundation.messages import need, suggest
 from programs.data_loader.bad_rows import KINDS, BadRow, shown
 from programs.data_loader.forms import (
     NO_FACTS,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.answer_marks import is_program
-from parts.nested_rows import turns_in
-from parts.question_parts import target_fields, unread_parts
+from parts.data.answer_marks import is_program
+from parts.data.nested_rows import turns_in
+from parts.data.question_parts import target_fields, unread_parts
 from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.choices import LETTERS, choices_of, listed_in, right_choice, with_choices

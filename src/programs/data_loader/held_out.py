@@ -3,7 +3,7 @@
 import random
 import re
 
-from parts.messages import need
+from parts.foundation.messages import need
 
 
 def split_size(text: str, count: int) -> tuple[str, int]:

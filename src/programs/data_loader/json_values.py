@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from parts.messages import RowFlaw
+from parts.foundation.messages import RowFlaw
 from programs.data_loader.bad_rows import MAX_DEPTH, BadRow, plain_text, shown
 from programs.data_loader.messages import TEST_KEYS
 

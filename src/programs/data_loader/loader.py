@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from parts.messages import need, say
+from parts.foundation.messages import need, say
 from programs.data_loader.bad_rows import BadRows, shown
 from programs.data_loader.batches import Collator, RowSet, prompt_ids
 from programs.data_loader.reading import expand, reading_settings

@@ -2,7 +2,7 @@
 
 import re
 
-from parts.question_parts import MEDIA, is_media, words_in
+from parts.data.question_parts import MEDIA, is_media, words_in
 from programs.data_loader.bad_rows import BadRow, shown
 
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"

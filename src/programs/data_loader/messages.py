@@ -1,6 +1,6 @@
 """Chat messages."""
 
-from parts.question_parts import is_empty
+from parts.data.question_parts import is_empty
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.media import media_column
 

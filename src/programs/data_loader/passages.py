@@ -1,6 +1,6 @@
 """Texts that a question is about: passages, documents, tables."""
 
-from parts.question_parts import READ_FIRST, head_of, is_empty, names_part, squeezed, texts_in
+from parts.data.question_parts import READ_FIRST, head_of, is_empty, names_part, squeezed, texts_in
 from programs.data_loader.bad_rows import BadRow, shown
 
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")

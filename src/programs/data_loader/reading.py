@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parts.data_files import open_data
-from parts.messages import UserError, need, suggest
-from parts.rows import hub_rows, is_hub_id
+from parts.data.data_files import open_data
+from parts.data.rows import hub_rows, is_hub_id
+from parts.foundation.messages import UserError, need, suggest
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, PACKED, SUFFIXES
 from programs.data_loader.form_names import check_kind
 from programs.data_loader.json_values import Record

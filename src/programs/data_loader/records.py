@@ -12,10 +12,10 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 
-from parts.data_files import refuse_no_data
-from parts.messages import RowFlaw, UserError, need, suggest
-from parts.nested_rows import rows_in
-from parts.tables import OTHER_ENCODING, table_rows
+from parts.data.data_files import refuse_no_data
+from parts.data.nested_rows import rows_in
+from parts.data.tables import OTHER_ENCODING, table_rows
+from parts.foundation.messages import RowFlaw, UserError, need, suggest
 from programs.data_loader.bad_rows import HEAD, MAX_LINE, BadRow, shown
 from programs.data_loader.json_values import JsonDecoder, Record, as_plain, broken, nearby, no_object
 

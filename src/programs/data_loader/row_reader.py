@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from parts.messages import RowFlaw, UserError, say, suggest
-from parts.nested_rows import with_chats
-from parts.question_parts import is_media, plain_name
+from parts.data.nested_rows import with_chats
+from parts.data.question_parts import is_media, plain_name
+from parts.foundation.messages import RowFlaw, UserError, say, suggest
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, line_of
 from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from parts.messages import UserError, need, say
+from parts.foundation.messages import UserError, need, say
 from programs.data_loader.bad_rows import CHUNK, TARGETS
 from programs.data_loader.form_names import kind_of
 from programs.data_loader.published_tests import ground_truth

@@ -5,13 +5,13 @@ import json
 import sys
 from pathlib import Path
 
-from parts.findings import diagnose
-from parts.log_reading import load_run, need_log
-from parts.logged_run import UnreadableError
-from parts.messages import tell
-from parts.plain_logs import FIGURES
-from parts.settings import parse_flags
-from parts.verdict import judgement
+from parts.foundation.messages import tell
+from parts.foundation.settings import parse_flags
+from parts.reading.findings import diagnose
+from parts.reading.log_reading import load_run, need_log
+from parts.reading.logged_run import UnreadableError
+from parts.reading.plain_logs import FIGURES
+from parts.reading.verdict import judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
 
 

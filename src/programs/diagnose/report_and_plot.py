@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from parts.logged_run import LoggedRun, UnreadableError
-from parts.messages import tell
-from parts.verdict import NOT_JUDGED
+from parts.foundation.messages import tell
+from parts.reading.logged_run import LoggedRun, UnreadableError
+from parts.reading.verdict import NOT_JUDGED
 
 
 def print_verdict(data: dict) -> None:

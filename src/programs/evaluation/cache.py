@@ -4,8 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from parts.messages import UserError
-from parts.processes import dealt, gather_rows
+from parts.foundation.messages import UserError
+from parts.foundation.processes import dealt, gather_rows
 from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request

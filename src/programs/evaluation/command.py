@@ -5,9 +5,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from parts.evaluation_results import read_report
-from parts.exit_codes import exit_code, quiet_environment
-from parts.messages import say, tell
+from parts.foundation.exit_codes import exit_code, quiet_environment
+from parts.foundation.messages import say, tell
+from parts.reading.evaluation_results import read_report
 from programs.evaluation.comparison import print_comparison
 from programs.evaluation.models import open_models
 from programs.evaluation.rows_and_siblings import ranks

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from parts.evaluation_results import compare_reports
-from parts.messages import tell
-from parts.output_folder import write_text
+from parts.foundation.messages import tell
+from parts.reading.evaluation_results import compare_reports
+from parts.running.output_folder import write_text
 from programs.evaluation.settings import Config
 
 

@@ -3,11 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
-from parts.conversations import Conversation
-from parts.messages import need
-from parts.paired_tests import Values
-from parts.play import play
-from parts.play_setup import (
+from parts.data.prompts import RESERVED
+from parts.environments.conversations import Conversation
+from parts.environments.play import play
+from parts.environments.play_setup import (
     PlaySetup,
     check_chat_template,
     check_environment_rows,
@@ -19,9 +18,10 @@ from parts.play_setup import (
     score_talks,
     score_weights,
 )
-from parts.prompts import RESERVED
-from parts.reward_texts import visible_text
-from parts.rollouts import shared_out
+from parts.foundation.messages import need
+from parts.reading.paired_tests import Values
+from parts.rewards.reward_texts import visible_text
+from parts.sampling.rollouts import shared_out
 from programs.evaluation.cache import ResultCache
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import PROMPT_COLUMNS, Request, Task, mean_values, pass_values, read_ks

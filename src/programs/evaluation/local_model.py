@@ -7,19 +7,19 @@ import math
 import time
 from pathlib import Path
 
-from parts.adapters import load_pretrained, merged, tokenizer_of
-from parts.batches import left_pad
-from parts.cache_probe import Decoding, decoding_gap, holds, measured_decoding, select_rows, turns_gap
-from parts.chat import give_template
-from parts.key_cache import give_room
-from parts.messages import need, say
-from parts.models import attention_choice, load_error
-from parts.precision import compute_dtype, widest_float
-from parts.prompts import encode_text
-from parts.reward_texts import visible_text
-from parts.rows import is_hub_id
-from parts.sampling import inverse_cdf
-from parts.tokenizers import LOADABLE
+from parts.data.chat import give_template
+from parts.data.prompts import encode_text
+from parts.data.rows import is_hub_id
+from parts.foundation.messages import need, say
+from parts.networks.adapters import load_pretrained, merged, tokenizer_of
+from parts.networks.batches import left_pad
+from parts.networks.cache_probe import Decoding, decoding_gap, holds, measured_decoding, select_rows, turns_gap
+from parts.networks.key_cache import give_room
+from parts.networks.models import attention_choice, load_error
+from parts.networks.precision import compute_dtype, widest_float
+from parts.networks.tokenizers import LOADABLE
+from parts.rewards.reward_texts import visible_text
+from parts.sampling.sampling import inverse_cdf
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.local_turns import TurnAnswers
 from programs.evaluation.run import evaluation_template

@@ -2,8 +2,8 @@
 
 import functools
 
-from parts.batches import left_pad
-from parts.key_cache import KeptTexts, continued
+from parts.networks.batches import left_pad
+from parts.networks.key_cache import KeptTexts, continued
 from programs.evaluation.tasks import Request
 
 

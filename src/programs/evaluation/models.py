@@ -1,8 +1,8 @@
 """Opening the models that were named."""
 
-from parts.bundle import EMBEDDED_MODEL
-from parts.precision import settle_precision
-from parts.processes import start_processes
+from parts.foundation.bundle import EMBEDDED_MODEL
+from parts.foundation.processes import start_processes
+from parts.networks.precision import settle_precision
 from programs.evaluation.local_model import LocalModel
 from programs.evaluation.settings import Config
 from programs.evaluation.vllm_and_servers import ServerModel, VllmModel

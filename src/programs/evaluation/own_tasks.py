@@ -3,11 +3,11 @@
 import inspect
 import math
 
-from parts.messages import RewardError, need
-from parts.reward_calls import call_limits
-from parts.reward_forms import load_rewards
-from parts.rewards import Reward
-from parts.rows import check_prompt
+from parts.data.rows import check_prompt
+from parts.foundation.messages import RewardError, need
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.reward_forms import load_rewards
+from parts.rewards.rewards import Reward
 from programs.evaluation.tasks import Task, mean_values
 
 

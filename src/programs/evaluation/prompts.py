@@ -1,9 +1,9 @@
 """Shots, templates, encoding."""
 
-from parts.chat import chat_text
-from parts.messages import UserError
-from parts.prompts import encode_text
-from parts.reward_texts import user_text
+from parts.data.chat import chat_text
+from parts.data.prompts import encode_text
+from parts.foundation.messages import UserError
+from parts.rewards.reward_texts import user_text
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
 

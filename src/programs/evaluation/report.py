@@ -3,7 +3,7 @@
 import html
 import json
 
-from parts.messages import tell
+from parts.foundation.messages import tell
 
 
 def in_short(metric: dict) -> list[str]:

@@ -5,10 +5,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from parts.bundle import BUNDLE
-from parts.messages import UserError, need
-from parts.processes import world
-from parts.rows import is_hub_id, read_rows
+from parts.data.rows import is_hub_id, read_rows
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need
+from parts.foundation.processes import world
 
 
 def ranks() -> tuple[int, int]:

@@ -7,11 +7,11 @@ import math
 import time
 from pathlib import Path
 
-from parts.chat import template_marks, template_settings
-from parts.messages import UserError, need, say
-from parts.output_folder import versions, write_text
-from parts.paired_tests import summarize
-from parts.question_parts import warn_unread
+from parts.data.chat import template_marks, template_settings
+from parts.data.question_parts import warn_unread
+from parts.foundation.messages import UserError, need, say
+from parts.reading.paired_tests import summarize
+from parts.running.output_folder import versions, write_text
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered

@@ -4,9 +4,9 @@ import math
 import re
 from typing import ClassVar
 
-from parts.messages import need
-from parts.paired_tests import Values
-from parts.reward_texts import user_text
+from parts.foundation.messages import need
+from parts.reading.paired_tests import Values
+from parts.rewards.reward_texts import user_text
 from programs.evaluation.extraction import text_windows
 from programs.evaluation.tasks import Task, mean_values
 

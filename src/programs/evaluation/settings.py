@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from parts.bundle import EMBEDDED_MODEL
-from parts.messages import need
-from parts.models import ATTENTION_KINDS
-from parts.play_setup import check_room
-from parts.settings import BaseConfig, parse_settings, setting
+from parts.environments.play_setup import check_room
+from parts.foundation.bundle import EMBEDDED_MODEL
+from parts.foundation.messages import need
+from parts.foundation.settings import BaseConfig, parse_settings, setting
+from parts.networks.models import ATTENTION_KINDS
 
 
 @dataclass

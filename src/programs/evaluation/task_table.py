@@ -4,8 +4,8 @@ import math
 import os
 from pathlib import Path
 
-from parts.chat import template_settings
-from parts.messages import need, suggest
+from parts.data.chat import template_settings
+from parts.foundation.messages import need, suggest
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.own_tasks import Custom, RewardTask
 from programs.evaluation.run import evaluation_template

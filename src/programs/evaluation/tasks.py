@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from parts.messages import UserError, need, suggest
-from parts.paired_tests import Values
-from parts.pass_rates import pass_at_k
-from parts.reward_texts import user_text
-from parts.rows import check_prompt
+from parts.data.pass_rates import pass_at_k
+from parts.data.rows import check_prompt
+from parts.foundation.messages import UserError, need, suggest
+from parts.reading.paired_tests import Values
+from parts.rewards.reward_texts import user_text
 from programs.evaluation.extraction import (
     FORMATS,
     extract_flexible,

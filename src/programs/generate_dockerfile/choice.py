@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parts.messages import UserError
+from parts.foundation.messages import UserError
 from programs.generate_dockerfile.stacks import STACKS
 from programs.generate_dockerfile.tables import MEGATRON_PINS, Stack
 

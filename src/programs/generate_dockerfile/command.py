@@ -6,9 +6,9 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from parts.bundle import BUNDLE
-from parts.messages import UserError, need, tell
-from parts.settings import parse_flags
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need, tell
+from parts.foundation.settings import parse_flags
 from programs.generate_dockerfile.dockerfile import dockerfile
 from programs.generate_dockerfile.flags import Config
 from programs.generate_dockerfile.outputs import commands, outputs, write

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from parts.settings import BaseConfig
+from parts.foundation.settings import BaseConfig
 
 
 def flag_field(default, help, choices=None):

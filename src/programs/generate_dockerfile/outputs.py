@@ -5,7 +5,7 @@ import os
 import shlex
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.foundation.messages import UserError, need
 from programs.generate_dockerfile.dockerfile import dockerfile
 from programs.generate_dockerfile.flags import Config
 from programs.generate_dockerfile.pins import ImagePlan

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.bundle import BUNDLE
-from parts.messages import need
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import need
 from programs.generate_dockerfile.choice import WEIGHTS, Choice, choose
 from programs.generate_dockerfile.flags import Config
 from programs.generate_dockerfile.stacks import IMAGES, WHEELS

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from parts.messages import need
+from parts.foundation.messages import need
 from programs.grpo_train.settings import Config
 
 

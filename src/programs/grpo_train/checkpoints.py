@@ -4,12 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
-from parts.adapters import base_of, load_pretrained, merged, tokenizer_of
-from parts.messages import need, say
-from parts.models import generation_settings, sample_plainly
-from parts.output_folder import check_folder, follow_umask, write_folder
-from parts.processes import world
-from parts.reward_texts import visible_text
+from parts.foundation.messages import need, say
+from parts.foundation.processes import world
+from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
+from parts.networks.models import generation_settings, sample_plainly
+from parts.rewards.reward_texts import visible_text
+from parts.running.output_folder import check_folder, follow_umask, write_folder
 from programs.grpo_train.conversations_for_trl import end_ids_of
 from programs.grpo_train.settings import Config
 

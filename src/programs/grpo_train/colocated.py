@@ -4,11 +4,11 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
-from parts.adapters import base_of
-from parts.models import unwrapped
-from parts.processes import gather_rows
-from parts.sync_check import SyncCheck
-from parts.vllm_options import VLLM_PIP, import_vllm, vllm_options
+from parts.foundation.processes import gather_rows
+from parts.networks.adapters import base_of
+from parts.networks.models import unwrapped
+from parts.sampling.sync_check import SyncCheck
+from parts.sampling.vllm_options import VLLM_PIP, import_vllm, vllm_options
 from programs.grpo_train.settings import Config
 
 BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them

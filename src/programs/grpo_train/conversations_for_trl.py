@@ -8,13 +8,10 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 
-from parts.adapters import base_of
-from parts.conversations import Conversation
-from parts.environments import Environments, load_environments, load_tools
-from parts.messages import need
-from parts.models import generation_settings
-from parts.play import play, play_metrics
-from parts.play_setup import (
+from parts.environments.conversations import Conversation
+from parts.environments.environments import Environments, load_environments, load_tools
+from parts.environments.play import play, play_metrics
+from parts.environments.play_setup import (
     OF_ENVIRONMENT,
     PlaySetup,
     as_rewards_see,
@@ -27,8 +24,11 @@ from parts.play_setup import (
     pieces,
     playable_rows,
 )
-from parts.processes import world
-from parts.reward_texts import visible_text
+from parts.foundation.messages import need
+from parts.foundation.processes import world
+from parts.networks.adapters import base_of
+from parts.networks.models import generation_settings
+from parts.rewards.reward_texts import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, environment_score
 from programs.grpo_train.settings import Config
 

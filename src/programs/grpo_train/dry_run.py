@@ -3,8 +3,8 @@
 import dataclasses
 import os
 
-from parts.chat import strings_past_template
-from parts.plan import changed_settings, print_plan
+from parts.data.chat import strings_past_template
+from parts.running.plan import changed_settings, print_plan
 from programs.grpo_train.memory import trl_memory
 from programs.grpo_train.prepare import prepare_run
 from programs.grpo_train.settings import PROFILES, Config

@@ -2,14 +2,14 @@
 
 import statistics
 
-from parts.conversations import Conversation
-from parts.held_out import overlap_metric
-from parts.messages import UserError
-from parts.paired_tests import accuracy_figures
-from parts.play import play
-from parts.play_setup import PlaySetup
-from parts.processes import gather_rows, world
-from parts.reward_texts import text_of_turns
+from parts.data.held_out import overlap_metric
+from parts.environments.conversations import Conversation
+from parts.environments.play import play
+from parts.environments.play_setup import PlaySetup
+from parts.foundation.messages import UserError
+from parts.foundation.processes import gather_rows, world
+from parts.reading.paired_tests import accuracy_figures
+from parts.rewards.reward_texts import text_of_turns
 from programs.grpo_train.conversations_for_trl import conversation_entry, conversation_metrics, heard
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
 from programs.grpo_train.settings import Config

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from parts.memory import (
+from parts.networks.models import shaped_network
+from parts.running.memory import (
     DecoderShape,
     PassShape,
     adapter_weights,
@@ -14,7 +15,6 @@ from parts.memory import (
     sampling_bytes,
     saved_for_backward,
 )
-from parts.models import shaped_network
 from programs.grpo_train.prepare import Prepared
 from programs.grpo_train.settings import Config
 

@@ -1,9 +1,9 @@
 """The data as TRL sees it, one long pass: in an order fixed at the start, or drawn by pass rates rollout by rollout."""
 
-from parts.chat import as_json, as_turns, with_arguments
-from parts.messages import need
-from parts.pass_band import draw_in_band, next_rates
-from parts.processes import gather_rows
+from parts.data.chat import as_json, as_turns, with_arguments
+from parts.data.pass_band import draw_in_band, next_rates
+from parts.foundation.messages import need
+from parts.foundation.processes import gather_rows
 from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.settings import Config
 

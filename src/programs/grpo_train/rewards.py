@@ -6,11 +6,11 @@ import inspect
 import time
 from dataclasses import dataclass
 
-from parts.pass_band import passes_fully
-from parts.reward_calls import CallFailed, CallLimits, scored_batch
-from parts.reward_forms import PerSample, as_reward, reward_arguments
-from parts.reward_texts import text_of_turns, visible_text
-from parts.rewards import blamed_row, check_columns, checked_scores
+from parts.data.pass_band import passes_fully
+from parts.rewards.reward_calls import CallFailed, CallLimits, scored_batch
+from parts.rewards.reward_forms import PerSample, as_reward, reward_arguments
+from parts.rewards.reward_texts import text_of_turns, visible_text
+from parts.rewards.rewards import blamed_row, check_columns, checked_scores
 from programs.grpo_train.data import TRL_EXTRAS
 
 

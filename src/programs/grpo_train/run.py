@@ -4,13 +4,13 @@ import gc
 import sys
 from pathlib import Path
 
-from parts.environments import EnvironmentFault
-from parts.exit_codes import exit_code
-from parts.messages import DivergedError, RewardError, UserError, say, tell
-from parts.output_folder import make_folder, write_settings
-from parts.processes import StopRequest, world
-from parts.reward_texts import text_of_turns
-from parts.summary import report, run_summary
+from parts.environments.environments import EnvironmentFault
+from parts.foundation.exit_codes import exit_code
+from parts.foundation.messages import DivergedError, RewardError, UserError, say, tell
+from parts.foundation.processes import StopRequest, world
+from parts.rewards.reward_texts import text_of_turns
+from parts.running.output_folder import make_folder, write_settings
+from parts.running.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
 from programs.grpo_train.dry_run import show_plan
 from programs.grpo_train.prepare import prepare_run, quiet_libraries

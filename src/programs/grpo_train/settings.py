@@ -8,14 +8,14 @@ import json
 import typing
 from dataclasses import dataclass
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
-from parts.messages import UserError, need, suggest
-from parts.models import ATTENTION_KINDS, refuse_attention
-from parts.optimizer import default_learning_rate
-from parts.pass_band import check_band
-from parts.play_setup import check_idle, check_room
-from parts.settings import BaseConfig, check_numbers, parse_settings, setting
-from parts.vllm_options import VLLM_PIP
+from parts.data.pass_band import check_band
+from parts.environments.play_setup import check_idle, check_room
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.learning.optimizer import default_learning_rate
+from parts.networks.models import ATTENTION_KINDS, refuse_attention
+from parts.sampling.vllm_options import VLLM_PIP
 
 
 @dataclass

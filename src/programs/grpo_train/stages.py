@@ -5,10 +5,10 @@ import math
 import re
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_REWARDS, specs_for
-from parts.messages import UserError, need, suggest
-from parts.reward_calls import call_limits
-from parts.reward_forms import library_rewards, load_rewards
+from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
+from parts.foundation.messages import UserError, need, suggest
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.reward_forms import library_rewards, load_rewards
 from programs.grpo_train.rewards import Scorer, Stage
 from programs.grpo_train.settings import Config
 

@@ -5,15 +5,15 @@ import math
 import time
 from pathlib import Path
 
-from parts.adapters import adapter_settings, base_of, with_adapter
-from parts.memory_used import forget_peak, memory_metrics
-from parts.messages import DivergedError, RewardError, UserError, need, say
-from parts.models import keep_differentiable, nf4_config, sample_plainly
-from parts.pass_band import band_metrics
-from parts.play_setup import PlaySetup
-from parts.processes import gather_rows, world
-from parts.prompts import encode_prompt
-from parts.summary import EXAMPLES
+from parts.data.pass_band import band_metrics
+from parts.data.prompts import encode_prompt
+from parts.environments.play_setup import PlaySetup
+from parts.foundation.memory_used import forget_peak, memory_metrics
+from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
+from parts.foundation.processes import gather_rows, world
+from parts.networks.adapters import adapter_settings, base_of, with_adapter
+from parts.networks.models import keep_differentiable, nf4_config, sample_plainly
+from parts.running.summary import EXAMPLES
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies

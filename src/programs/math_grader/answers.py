@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from parts.stated_answers import HEDGE, corrected, has_mark, is_heading, marked_gold, marks, without_words
+from parts.rewards.stated_answers import HEDGE, corrected, has_mark, is_heading, marked_gold, marks, without_words
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _clean, _is_enclosed, _split

@@ -1,6 +1,6 @@
 """Equality of two answers."""
 
-from parts.stated_answers import with_point
+from parts.rewards.stated_answers import with_point
 from programs.math_grader.equal_values import _same
 from programs.math_grader.text_form import _cheap
 from programs.math_grader.values import _as_number, _value

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from parts.stated_answers import without_words
+from parts.rewards.stated_answers import without_words
 from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.text_form import _clean

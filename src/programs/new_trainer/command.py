@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from parts.dialect import check_units, in_own_words
-from parts.held_out import mark_trained
-from parts.idle_settings import idle_settings
-from parts.messages import UserError, need, say, tell
-from parts.reward_forms import full_spec
-from parts.settings import parse_flags
+from parts.data.held_out import mark_trained
+from parts.foundation.dialect import check_units, in_own_words
+from parts.foundation.idle_settings import idle_settings
+from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.settings import parse_flags
+from parts.rewards.reward_forms import full_spec
 from programs.new_trainer.pages import (
     OF_A_CHECK,
     OF_A_RUN,

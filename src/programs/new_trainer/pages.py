@@ -6,8 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from parts.bundle import BUNDLE
-from parts.messages import UserError, need, suggest
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need, suggest
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means

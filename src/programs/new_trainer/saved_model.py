@@ -5,7 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from parts.models import sample_plainly
+from parts.networks.models import sample_plainly
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:

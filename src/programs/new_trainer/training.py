@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.bundle import BUNDLE
-from parts.held_out import asked_words
-from parts.messages import need, say
-from parts.question_parts import warn_unread
-from parts.run_end import faults_at_end
+from parts.data.held_out import asked_words
+from parts.data.question_parts import warn_unread
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import need, say
+from parts.running.run_end import faults_at_end
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
 STOPS = (signal.SIGINT, signal.SIGTERM)

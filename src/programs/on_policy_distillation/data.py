@@ -1,6 +1,6 @@
 """Rows with completions of their own, and which teacher a row goes to."""
 
-from parts.messages import need, suggest
+from parts.foundation.messages import need, suggest
 from programs.on_policy_distillation.settings import Config
 
 

@@ -2,14 +2,14 @@
 
 import os
 
-from parts.adapters import settle_model
-from parts.chat import strings_past_template
-from parts.models import shaped_network
-from parts.plan import changed_settings, print_plan
-from parts.precision import settle_precision
-from parts.processes import device_name
-from parts.prompts import load_splits
-from parts.tokenizers import load_tokenizer
+from parts.data.chat import strings_past_template
+from parts.data.prompts import load_splits
+from parts.foundation.processes import device_name
+from parts.networks.adapters import settle_model
+from parts.networks.models import shaped_network
+from parts.networks.precision import settle_precision
+from parts.networks.tokenizers import load_tokenizer
+from parts.running.plan import changed_settings, print_plan
 from programs.on_policy_distillation.memory import distillation_memory, local_sources
 from programs.on_policy_distillation.models import load_reward
 from programs.on_policy_distillation.settings import Config, check_config, offpolicy_rows

@@ -1,14 +1,14 @@
 """From samples to a training batch: the teachers' figures and the advantages."""
 
-from parts.advantages import discounted_returns
-from parts.batches import collate, micro_batches, own_rows, trimmed
-from parts.forward import predicting_states, token_logprobs
-from parts.kl import kl_estimate
-from parts.losses import mismatch_weights
-from parts.models import unwrapped
-from parts.precision import autocast
-from parts.processes import sum_over_processes
-from parts.shared_prompts import shared_length
+from parts.foundation.processes import sum_over_processes
+from parts.learning.advantages import discounted_returns
+from parts.learning.kl import kl_estimate
+from parts.learning.losses import mismatch_weights
+from parts.networks.batches import collate, micro_batches, own_rows, trimmed
+from parts.networks.forward import predicting_states, token_logprobs
+from parts.networks.models import unwrapped
+from parts.networks.precision import autocast
+from parts.networks.shared_prompts import shared_length
 from programs.on_policy_distillation.objective import ADVANTAGES, COMPARED
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import LocalTeacher

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from parts.memory import (
+from parts.rewards.text_servers import is_server
+from parts.running.memory import (
     backward_peak,
     decoder_shape,
     frozen_bytes,
@@ -12,7 +13,6 @@ from parts.memory import (
     saved_for_backward,
     update_pass,
 )
-from parts.text_servers import is_server
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import teacher_specs
 

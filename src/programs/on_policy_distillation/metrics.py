@@ -4,19 +4,19 @@ import dataclasses
 import math
 import sys
 
-from parts.batches import collate, micro_batches, trimmed
-from parts.forward import lm_logits, predicting_states
-from parts.held_out import overlap_metric
-from parts.kl import kl_estimate
-from parts.losses import likelihood_ratio
-from parts.numerics import masked_mean
-from parts.paired_tests import accuracy_figures
-from parts.precision import autocast, widest_float
-from parts.processes import sum_over_processes
-from parts.rewards import Reward
-from parts.rollouts import collect
-from parts.run_log import RunLog, reward_means
-from parts.shared_prompts import shared_length
+from parts.data.held_out import overlap_metric
+from parts.foundation.processes import sum_over_processes
+from parts.learning.kl import kl_estimate
+from parts.learning.losses import likelihood_ratio
+from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.forward import lm_logits, predicting_states
+from parts.networks.numerics import masked_mean
+from parts.networks.precision import autocast, widest_float
+from parts.networks.shared_prompts import shared_length
+from parts.reading.paired_tests import accuracy_figures
+from parts.rewards.rewards import Reward
+from parts.running.run_log import RunLog, reward_means
+from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.data import teacher_of
 from programs.on_policy_distillation.experience import by_teacher, mismatch_mode, pieces_of, server_tensors
 from programs.on_policy_distillation.objective import gap_figures

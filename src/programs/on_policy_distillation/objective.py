@@ -2,7 +2,7 @@
 
 import math
 
-from parts.advantages import grpo_advantages, mean_advantages, rloo_advantages
+from parts.learning.advantages import grpo_advantages, mean_advantages, rloo_advantages
 from programs.on_policy_distillation.settings import ESTIMATORS
 
 ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))

@@ -6,21 +6,21 @@ import sys
 import time
 from pathlib import Path
 
-from parts.adapters import settle_model
-from parts.checkpoints import export, find_checkpoint, restore, save_checkpoint
-from parts.exit_codes import exit_code, quiet_environment
-from parts.messages import RewardError
-from parts.models import check_context
-from parts.output_folder import make_folder, write_settings
-from parts.precision import settle_precision
-from parts.processes import start_processes, world
-from parts.progress import Progress, fresh_state
-from parts.prompts import load_splits
-from parts.sample_tokens import note_advantages
-from parts.sampling import HFEngine
-from parts.sampling_vllm import VllmEngine
-from parts.summary import report
-from parts.tokenizers import load_tokenizer
+from parts.data.prompts import load_splits
+from parts.foundation.exit_codes import exit_code, quiet_environment
+from parts.foundation.messages import RewardError
+from parts.foundation.processes import start_processes, world
+from parts.networks.adapters import settle_model
+from parts.networks.models import check_context
+from parts.networks.precision import settle_precision
+from parts.networks.tokenizers import load_tokenizer
+from parts.running.checkpoints import export, find_checkpoint, restore, save_checkpoint
+from parts.running.output_folder import make_folder, write_settings
+from parts.running.progress import Progress, fresh_state
+from parts.running.sample_tokens import note_advantages
+from parts.running.summary import report
+from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling_vllm import VllmEngine
 from programs.on_policy_distillation.dry_run import print_distillation_plan
 from programs.on_policy_distillation.experience import make_experience
 from programs.on_policy_distillation.metrics import DistillationLog, batch_metrics, evaluate

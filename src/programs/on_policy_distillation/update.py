@@ -2,23 +2,23 @@
 
 import math
 
-from parts.aggregation import token_weights
-from parts.batches import micro_batches, trimmed
-from parts.forward import all_logits, known_logits, lost_mass, predicting_states
-from parts.gradient_sums import summing_gradients
-from parts.kl import kl_estimate
-from parts.losses import policy_loss
-from parts.models import Models
-from parts.optimizer import (
+from parts.foundation.processes import gather_rows, sum_over_processes
+from parts.learning.aggregation import token_weights
+from parts.learning.gradient_sums import summing_gradients
+from parts.learning.kl import kl_estimate
+from parts.learning.losses import policy_loss
+from parts.learning.optimizer import (
     apply_gradients,
     count_bad_update,
     default_learning_rate,
     set_learning_rates,
     switch_checkpointing,
 )
-from parts.precision import autocast
-from parts.processes import gather_rows, sum_over_processes
-from parts.shared_prompts import shared_length
+from parts.networks.batches import micro_batches, trimmed
+from parts.networks.forward import all_logits, known_logits, lost_mass, predicting_states
+from parts.networks.models import Models
+from parts.networks.precision import autocast
+from parts.networks.shared_prompts import shared_length
 from programs.on_policy_distillation.experience import by_teacher, pieces_of
 from programs.on_policy_distillation.objective import COMPARED, LOOKED_AT, divergence, gap_figures, overlap, with_rest
 from programs.on_policy_distillation.settings import OBJECTIVES, Config

@@ -2,18 +2,18 @@
 
 import os
 
-from parts.adapters import settle_model
-from parts.chat import strings_past_template
-from parts.losses import check_loss
-from parts.models import end_and_pad_ids, shaped_network
-from parts.optimizer import learning_rates
-from parts.plan import changed_settings, print_plan
-from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
-from parts.precision import settle_precision
-from parts.presets import check_config
-from parts.processes import device_name
-from parts.prompts import load_splits
-from parts.tokenizers import load_tokenizer
+from parts.data.chat import strings_past_template
+from parts.data.prompts import load_splits
+from parts.environments.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
+from parts.foundation.processes import device_name
+from parts.learning.losses import check_loss
+from parts.learning.optimizer import learning_rates
+from parts.learning.presets import check_config
+from parts.networks.adapters import settle_model
+from parts.networks.models import end_and_pad_ids, shaped_network
+from parts.networks.precision import settle_precision
+from parts.networks.tokenizers import load_tokenizer
+from parts.running.plan import changed_settings, print_plan
 from programs.ppo_train.memory import memory_estimate
 from programs.ppo_train.models import load_reward
 from programs.ppo_train.settings import Config, check_environment

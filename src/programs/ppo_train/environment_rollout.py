@@ -3,14 +3,14 @@
 import dataclasses
 import time
 
-from parts.conversations import Conversation
-from parts.models import Models, unwrapped
-from parts.play import play
-from parts.play_setup import PlaySetup, check_fits, pieces, score_talks, score_weights
-from parts.reward_texts import visible_text
-from parts.rewards import Reward
-from parts.rollouts import count_seconds, shared_out
-from parts.sampling import turn_sampler
+from parts.environments.conversations import Conversation
+from parts.environments.play import play
+from parts.environments.play_setup import PlaySetup, check_fits, pieces, score_talks, score_weights
+from parts.networks.models import Models, unwrapped
+from parts.rewards.reward_texts import visible_text
+from parts.rewards.rewards import Reward
+from parts.sampling.rollouts import count_seconds, shared_out
+from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config
 
 

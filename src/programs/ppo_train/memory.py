@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from parts.memory import (
+from parts.running.memory import (
     backward_peak,
     decoder_shape,
     frozen_bytes,

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from parts.held_out import overlap_metric
-from parts.models import Models
-from parts.numerics import explained_variance, masked_mean
-from parts.paired_tests import accuracy_figures
-from parts.play import play_metrics
-from parts.rewards import Reward
-from parts.rollouts import collect
-from parts.run_log import reward_means
-from parts.shaping import all_equal
+from parts.data.held_out import overlap_metric
+from parts.environments.play import play_metrics
+from parts.learning.shaping import all_equal
+from parts.networks.models import Models
+from parts.networks.numerics import explained_variance, masked_mean
+from parts.reading.paired_tests import accuracy_figures
+from parts.rewards.rewards import Reward
+from parts.running.run_log import reward_means
+from parts.sampling.rollouts import collect
 from programs.ppo_train.settings import Config
 
 

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable
 
-from parts.models import Models
-from parts.pass_band import draw_rows
-from parts.rewards import Reward
-from parts.rollouts import collect
-from parts.shaping import all_equal, shaped_score
+from parts.data.pass_band import draw_rows
+from parts.learning.shaping import all_equal, shaped_score
+from parts.networks.models import Models
+from parts.rewards.rewards import Reward
+from parts.sampling.rollouts import collect
 from programs.ppo_train.settings import Config
 
 MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one

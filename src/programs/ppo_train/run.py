@@ -6,29 +6,29 @@ import sys
 import time
 from pathlib import Path
 
-from parts.adapters import settle_model
-from parts.checkpoints import export, find_checkpoint, restore, save_checkpoint
-from parts.environments import EnvironmentFault
-from parts.exit_codes import exit_code, quiet_environment
-from parts.kl import next_kl_coef
-from parts.losses import check_loss
-from parts.messages import RewardError
-from parts.models import check_context
-from parts.output_folder import make_folder, write_settings
-from parts.pass_band import band_metrics, next_rates, passes_fully
-from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
-from parts.precision import settle_precision
-from parts.presets import check_config
-from parts.processes import start_processes, world
-from parts.progress import Progress, fresh_state
-from parts.prompts import load_splits
-from parts.rollouts import collect
-from parts.run_log import RunLog
-from parts.sample_tokens import note_advantages
-from parts.sampling import HFEngine
-from parts.sampling_vllm import VllmEngine
-from parts.summary import report
-from parts.tokenizers import load_tokenizer
+from parts.data.pass_band import band_metrics, next_rates, passes_fully
+from parts.data.prompts import load_splits
+from parts.environments.environments import EnvironmentFault
+from parts.environments.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
+from parts.foundation.exit_codes import exit_code, quiet_environment
+from parts.foundation.messages import RewardError
+from parts.foundation.processes import start_processes, world
+from parts.learning.kl import next_kl_coef
+from parts.learning.losses import check_loss
+from parts.learning.presets import check_config
+from parts.networks.adapters import settle_model
+from parts.networks.models import check_context
+from parts.networks.precision import settle_precision
+from parts.networks.tokenizers import load_tokenizer
+from parts.running.checkpoints import export, find_checkpoint, restore, save_checkpoint
+from parts.running.output_folder import make_folder, write_settings
+from parts.running.progress import Progress, fresh_state
+from parts.running.run_log import RunLog
+from parts.running.sample_tokens import note_advantages
+from parts.running.summary import report
+from parts.sampling.rollouts import collect
+from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.dry_run import dry_run
 from programs.ppo_train.environment_rollout import check_positions, converse
 from programs.ppo_train.experience import make_experience

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from parts.advantages import ADVANTAGES
-from parts.aggregation import AGGREGATIONS
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
-from parts.losses import LOSSES
-from parts.messages import need
-from parts.models import ATTENTION_KINDS
-from parts.own_functions import NamesOrFiles, enter_own
-from parts.pass_band import check_band
-from parts.play_setup import TURN_SETTINGS, check_idle, check_room
-from parts.presets import GROUP_DEFAULTS, PRESETS
-from parts.settings import BaseConfig, parse_settings, setting
+from parts.data.pass_band import check_band
+from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.foundation.messages import need
+from parts.foundation.settings import BaseConfig, parse_settings, setting
+from parts.learning.advantages import ADVANTAGES
+from parts.learning.aggregation import AGGREGATIONS
+from parts.learning.losses import LOSSES
+from parts.learning.own_functions import NamesOrFiles, enter_own
+from parts.learning.presets import GROUP_DEFAULTS, PRESETS
+from parts.networks.models import ATTENTION_KINDS
 
 TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
 

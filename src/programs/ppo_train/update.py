@@ -1,16 +1,22 @@
 """One step of training: epochs, minibatches, micro-batches, gradients."""
 
-from parts.aggregation import token_weights
-from parts.batches import micro_batches, own_rows, trimmed
-from parts.forward import predicting_states, token_logprobs, token_values
-from parts.gradient_sums import summing_gradients
-from parts.kl import kl_estimate, kl_loss
-from parts.losses import LOSSES, covariance_choice, likelihood_ratio, mismatch_weights, value_loss
-from parts.models import Models
-from parts.optimizer import apply_gradients, count_bad_update, learning_rates, set_learning_rates, switch_checkpointing
-from parts.precision import autocast, widest_float
-from parts.processes import gather_rows, of_first_process, sum_over_processes
-from parts.shared_prompts import shared_length
+from parts.foundation.processes import gather_rows, of_first_process, sum_over_processes
+from parts.learning.aggregation import token_weights
+from parts.learning.gradient_sums import summing_gradients
+from parts.learning.kl import kl_estimate, kl_loss
+from parts.learning.losses import LOSSES, covariance_choice, likelihood_ratio, mismatch_weights, value_loss
+from parts.learning.optimizer import (
+    apply_gradients,
+    count_bad_update,
+    learning_rates,
+    set_learning_rates,
+    switch_checkpointing,
+)
+from parts.networks.batches import micro_batches, own_rows, trimmed
+from parts.networks.forward import predicting_states, token_logprobs, token_values
+from parts.networks.models import Models
+from parts.networks.precision import autocast, widest_float
+from parts.networks.shared_prompts import shared_length
 from programs.ppo_train.experience import contributing
 from programs.ppo_train.metrics import update_metrics
 from programs.ppo_train.settings import Config

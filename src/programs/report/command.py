@@ -5,9 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from parts.messages import UserError, need, say, tell
-from parts.output_folder import write_text
-from parts.settings import parse_flags
+from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.settings import parse_flags
+from parts.running.output_folder import write_text
 from programs.report.page import MARK, make_page, plot_library
 from programs.report.sources import Source, last_changes, read_sources
 

@@ -1,7 +1,7 @@
 """Tables of evaluations, and the paired tests against the first."""
 
-from parts.evaluation_results import compare_reports
-from parts.messages import UserError
+from parts.foundation.messages import UserError
+from parts.reading.evaluation_results import compare_reports
 from programs.report.sources import Source
 
 DRAWS = 2000  # of the bootstrap, evaluation.py's default

@@ -2,8 +2,8 @@
 
 import re
 
-from parts.log_reading import common_name
-from parts.metric_names import OURS
+from parts.reading.log_reading import common_name
+from parts.reading.metric_names import OURS
 from programs.report.glossary import GLOSSARY_TEXT
 
 LOOK_FIRST = "Look first"

@@ -3,7 +3,7 @@
 import datetime
 import secrets
 
-from parts.messages import UserError
+from parts.foundation.messages import UserError
 from programs.report.evaluation_tables import evaluation_tables
 from programs.report.packing import packed, packed_json, packed_samples
 from programs.report.page_style import STYLE

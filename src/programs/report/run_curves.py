@@ -3,8 +3,8 @@
 import json
 import math
 
-from parts.log_reading import as_number, dialect_of, step_of
-from parts.logged_run import LoggedRun
+from parts.reading.log_reading import as_number, dialect_of, step_of
+from parts.reading.logged_run import LoggedRun
 from programs.report.metric_groups import FIRST, LOOK_FIRST, explained, groups_in_order, our_name, read_glossary
 from programs.report.run_facts import checkpoint_steps
 from programs.report.sources import Source

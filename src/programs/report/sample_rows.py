@@ -2,7 +2,7 @@
 
 import json
 
-from parts.log_reading import as_number, is_finite
+from parts.reading.log_reading import as_number, is_finite
 from programs.report.sources import Source
 
 LONGEST = 100_000  # characters of a text that the page holds

@@ -1,6 +1,6 @@
 """A small drawing of a run for the top of the page, which needs no JavaScript."""
 
-from parts.logged_run import LoggedRun
+from parts.reading.logged_run import LoggedRun
 from programs.report.run_curves import thinned
 
 WIDTH, HEIGHT, EDGE = 320, 96, 4

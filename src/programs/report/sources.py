@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parts.evaluation_results import read_report
-from parts.findings import diagnose
-from parts.log_reading import load_run, rows_of_json
-from parts.logged_run import LoggedRun, UnreadableError
-from parts.messages import UserError
-from parts.verdict import judgement
+from parts.foundation.messages import UserError
+from parts.reading.evaluation_results import read_report
+from parts.reading.findings import diagnose
+from parts.reading.log_reading import load_run, rows_of_json
+from parts.reading.logged_run import LoggedRun, UnreadableError
+from parts.reading.verdict import judgement
 
 LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
 

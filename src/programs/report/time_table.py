@@ -3,9 +3,9 @@
 import re
 import statistics
 
-from parts.log_reading import as_number, dialect_of
-from parts.logged_run import LoggedRun
-from parts.trends import ends
+from parts.reading.log_reading import as_number, dialect_of
+from parts.reading.logged_run import LoggedRun
+from parts.reading.trends import ends
 from programs.report.run_facts import points_of
 
 PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another

@@ -6,7 +6,7 @@ import math
 import re
 import string
 
-from parts.stated_answers import (
+from parts.rewards.stated_answers import (
     HEDGE,
     NEGATED,
     ROUGHLY,

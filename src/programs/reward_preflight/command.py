@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from parts.messages import UserError, need, say, suggest
-from parts.reward_forms import full_spec
-from parts.settings import parse_flags
+from parts.foundation.messages import UserError, need, say, suggest
+from parts.foundation.settings import parse_flags
+from parts.rewards.reward_forms import full_spec
 from programs.reward_preflight.environment_process import serve
 from programs.reward_preflight.model_preflight import model_preflight
 from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file

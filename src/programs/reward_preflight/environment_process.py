@@ -12,16 +12,16 @@ import tempfile
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
-from parts.adapters import tokenizer_of
-from parts.chat import give_template, template_settings
-from parts.conversations import Conversation, PlayLimits
-from parts.environments import Environments
-from parts.messages import UserError, need, suggest
-from parts.play import play
-from parts.play_setup import PlaySetup, check_environment_rows, load_scored, score_talks, score_weights
-from parts.reward_forms import import_file
-from parts.tool_calls import call_format
-from parts.turn_bridge import turn_bridge
+from parts.data.chat import give_template, template_settings
+from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.environments import Environments
+from parts.environments.play import play
+from parts.environments.play_setup import PlaySetup, check_environment_rows, load_scored, score_talks, score_weights
+from parts.environments.tool_calls import call_format
+from parts.environments.turn_bridge import turn_bridge
+from parts.foundation.messages import UserError, need, suggest
+from parts.networks.adapters import tokenizer_of
+from parts.rewards.reward_forms import import_file
 from programs.reward_preflight.policies import answer_text
 from programs.reward_preflight.reward_process import (
     RewardProcess,

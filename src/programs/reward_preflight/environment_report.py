@@ -1,6 +1,6 @@
 """The report of an environment."""
 
-from parts.messages import tell
+from parts.foundation.messages import tell
 from programs.reward_preflight.report import columns_of
 
 POLICY_HEADS = {

@@ -4,21 +4,21 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from parts.cache_probe import check_pads
-from parts.exit_codes import quiet_environment
-from parts.forward import settle_logits
-from parts.messages import say, tell
-from parts.models import Models, check_context, end_and_pad_ids, load_network
-from parts.pass_rates import describe_pass_rates
-from parts.precision import settle_precision
-from parts.processes import start_processes
-from parts.prompts import load_prompts
-from parts.reward_calls import call_limits
-from parts.rewards import Reward
-from parts.rollouts import collect
-from parts.sampling import HFEngine
-from parts.settings import BaseConfig
-from parts.tokenizers import load_tokenizer
+from parts.data.pass_rates import describe_pass_rates
+from parts.data.prompts import load_prompts
+from parts.foundation.exit_codes import quiet_environment
+from parts.foundation.messages import say, tell
+from parts.foundation.processes import start_processes
+from parts.foundation.settings import BaseConfig
+from parts.networks.cache_probe import check_pads
+from parts.networks.forward import settle_logits
+from parts.networks.models import Models, check_context, end_and_pad_ids, load_network
+from parts.networks.precision import settle_precision
+from parts.networks.tokenizers import load_tokenizer
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.rewards import Reward
+from parts.sampling.rollouts import collect
+from parts.sampling.sampling import HFEngine
 from programs.reward_preflight.inputs import pick
 from programs.reward_preflight.report import print_json
 

@@ -4,9 +4,9 @@ import inspect
 import statistics
 import time
 
-from parts.messages import need, tell
-from parts.reward_calls import call_limits
-from parts.reward_forms import is_preset, library_rewards
+from parts.foundation.messages import need, tell
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.reward_forms import is_preset, library_rewards
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.environment_process import EnvironmentProcess
 from programs.reward_preflight.environment_report import print_environment_report

@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 
-from parts.messages import need
+from parts.foundation.messages import need
 from programs.reward_preflight.rows_and_gold import answer_columns, gold_variants
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)

@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
-from parts.messages import need
+from parts.foundation.messages import need
 from programs.reward_preflight.probes import PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import RewardProcess, bounds
 from programs.reward_preflight.rows_and_gold import CODE_COLUMNS, SOLUTIONS, answer_columns, gold_variants

@@ -2,7 +2,7 @@
 
 import json
 
-from parts.messages import tell
+from parts.foundation.messages import tell
 from programs.reward_preflight.thresholds import KINDS
 
 

@@ -16,9 +16,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from parts.messages import UserError
-from parts.reward_calls import CallFailed, CallLimits, scored_batch
-from parts.reward_forms import as_reward, load_rewards
+from parts.foundation.messages import UserError
+from parts.rewards.reward_calls import CallFailed, CallLimits, scored_batch
+from parts.rewards.reward_forms import as_reward, load_rewards
 from programs.reward_preflight.probes import number_of
 from programs.reward_preflight.thresholds import LOAD_LIMIT_S
 

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.foundation.messages import UserError, need
 from programs.selfcheck.contract import ONE_PAGE, SCRIPT, called_otherwise
 from programs.selfcheck.one_page import OnePage
 from programs.selfcheck.scripts_trainer import ScriptsTrainer

@@ -6,9 +6,9 @@ import itertools
 import random
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
-from parts.dialect import in_own_words
-from parts.messages import UserError, need
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
+from parts.foundation.dialect import in_own_words
+from parts.foundation.messages import UserError, need
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.measures import rest, take_gradients
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 
-from parts.exit_codes import quiet_environment
-from parts.messages import UserError, need, say, suggest, tell
+from parts.foundation.exit_codes import quiet_environment
+from parts.foundation.messages import UserError, need, say, suggest, tell
 from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
 from programs.selfcheck.contract import contract
 from programs.selfcheck.conversation_checks import (

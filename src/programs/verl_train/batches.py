@@ -2,7 +2,7 @@
 
 import math
 
-from parts.messages import say
+from parts.foundation.messages import say
 from programs.verl_train.memory import memory_findings, memory_plan
 from programs.verl_train.model_files import model_shape
 from programs.verl_train.overrides import Layout

@@ -10,12 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.chat import give_template, template_settings
-from parts.messages import UserError, need, say, tell
-from parts.prompts import encode_prompt
-from parts.reward_calls import call_limits
-from parts.reward_texts import visible_text
-from parts.shaping import overlong_penalty
+from parts.data.chat import give_template, template_settings
+from parts.data.prompts import encode_prompt
+from parts.foundation.messages import UserError, need, say, tell
+from parts.learning.shaping import overlong_penalty
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.reward_texts import visible_text
 from programs.verl_train.batches import batch_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.environment_check import environment_findings

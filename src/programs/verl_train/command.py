@@ -4,8 +4,8 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from parts.dialect import check_units, in_own_words
-from parts.messages import UserError, say, tell
+from parts.foundation.dialect import check_units, in_own_words
+from parts.foundation.messages import UserError, say, tell
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
 from programs.verl_train.export import export_job

@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from parts.messages import need
-from parts.rows import check_prompt
+from parts.data.rows import check_prompt
+from parts.foundation.messages import need
 
 # of extra_info, beside columns
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")

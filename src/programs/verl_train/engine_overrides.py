@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from parts.optimizer import learning_rates
+from parts.learning.optimizer import learning_rates
 from programs.verl_train.hydra import Override
 from programs.verl_train.names import ACTOR, COMPUTE, DTYPES, FSDP, MEGATRON, MODEL, OFF, OPTIM, REF, ROLLOUT
 from programs.verl_train.overrides import (

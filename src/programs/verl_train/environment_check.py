@@ -4,10 +4,10 @@ import asyncio
 import math
 from pathlib import Path
 
-from parts.play import play
-from parts.play_setup import PlaySetup, load_with_reward, score_talks, score_weights
-from parts.rewards import Reward
-from parts.shaping import length_penalty
+from parts.environments.play import play
+from parts.environments.play_setup import PlaySetup, load_with_reward, score_talks, score_weights
+from parts.learning.shaping import length_penalty
+from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.environment_job import environment_setup
 from programs.verl_train.overrides import Layout

@@ -5,8 +5,7 @@ import pprint
 import shutil
 from pathlib import Path
 
-from parts.messages import need
-from parts.play_setup import (
+from parts.environments.play_setup import (
     PlaySetup,
     check_environment_rows,
     check_fits,
@@ -14,10 +13,11 @@ from parts.play_setup import (
     make_play_setup,
     playable_rows,
 )
-from parts.reward_calls import call_limits
-from parts.reward_forms import full_spec
-from parts.tokenizers import open_tokenizer
-from parts.tool_calls import CALL_FORMATS
+from parts.environments.tool_calls import CALL_FORMATS
+from parts.foundation.messages import need
+from parts.networks.tokenizers import open_tokenizer
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.reward_forms import full_spec
 from programs.verl_train.data import row_columns
 from programs.verl_train.model_files import end_ids_of, model_shape
 from programs.verl_train.reward_files import MODULE, copy_with_imports, import_findings, moved_rewards

@@ -8,16 +8,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from parts.conversations import Conversation, PlayLimits
-from parts.environments import load_environments
-from parts.messages import RewardError, UserError
-from parts.play import begin, play_metrics, score_all, take_turn
-from parts.play_setup import PlaySetup, score_talks, score_weights
-from parts.reward_calls import CallLimits
-from parts.rewards import Reward
-from parts.shaping import overlong_penalty
-from parts.tool_runs import SHORT_INTERVAL
-from parts.turn_bridge import TurnBridge
+from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.environments import load_environments
+from parts.environments.play import begin, play_metrics, score_all, take_turn
+from parts.environments.play_setup import PlaySetup, score_talks, score_weights
+from parts.environments.tool_runs import SHORT_INTERVAL
+from parts.environments.turn_bridge import TurnBridge
+from parts.foundation.messages import RewardError, UserError
+from parts.learning.shaping import overlong_penalty
+from parts.rewards.reward_calls import CallLimits
+from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.gathering import Gathering
 from programs.verl_train.model_files import end_ids_of

@@ -9,10 +9,10 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from parts.extracts import bound_names, extract
-from parts.messages import need, say, tell
-from parts.presets import is_own
-from parts.reward_forms import find_reward, is_per_sample, weight_of
+from parts.foundation.messages import need, say, tell
+from parts.learning.presets import is_own
+from parts.rewards.extracts import bound_names, extract
+from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
 from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN
 from programs.verl_train.export_trial import told, tried

@@ -5,10 +5,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from parts.messages import RewardError
-from parts.reward_forms import import_file
-from parts.reward_texts import trial_texts
-from parts.rewards import Reward
+from parts.foundation.messages import RewardError
+from parts.rewards.reward_forms import import_file
+from parts.rewards.reward_texts import trial_texts
+from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.rewards import rounding_of
 

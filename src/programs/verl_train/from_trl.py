@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.extracts import extract
-from parts.messages import need, say
-from parts.rows import read_rows
-from parts.settings import parse_bool, yaml_flags
+from parts.data.rows import read_rows
+from parts.foundation.messages import need, say
+from parts.foundation.settings import parse_bool, yaml_flags
+from parts.rewards.extracts import extract
 from programs.verl_train.names import MODEL
 from programs.verl_train.settings import Config
 from programs.verl_train.trl_source import ARGUMENTS, PEFT_DEFAULTS, TRL_DEFAULTS, TrlSource, name_of

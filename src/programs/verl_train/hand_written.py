@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from parts.messages import UserError, need, say, suggest, tell
+from parts.foundation.messages import UserError, need, say, suggest, tell
 from programs.verl_train.checks import compose_config, missing_engine, need_verl, parquet_length, validation_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.hydra import Override

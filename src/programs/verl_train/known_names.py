@@ -1,7 +1,7 @@
 """The names in verl's configuration where verl is not installed, from assets/verl_keys.txt."""
 
-from parts.bundle import BUNDLE
-from parts.messages import suggest
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import suggest
 from programs.verl_train.hydra import Override
 from programs.verl_train.settings import VERL
 

@@ -1,6 +1,6 @@
 """Memory of one GPU."""
 
-from parts.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
+from parts.running.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
 from programs.verl_train.model_files import model_shape
 from programs.verl_train.settings import Config
 

@@ -7,7 +7,7 @@ import re
 import struct
 from pathlib import Path
 
-from parts.messages import need
+from parts.foundation.messages import need
 from programs.verl_train.settings import Config
 
 

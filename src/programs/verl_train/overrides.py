@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.chat import template_settings
-from parts.pass_band import band_of
+from parts.data.chat import template_settings
+from parts.data.pass_band import band_of
 from programs.verl_train.names import (
     ACTOR,
     ADVANTAGES,

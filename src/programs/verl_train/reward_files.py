@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need
-from parts.presets import is_own
-from parts.reward_forms import load_rewards
+from parts.foundation.messages import UserError, need
+from parts.learning.presets import is_own
+from parts.rewards.reward_forms import load_rewards
 from programs.verl_train.names import OWN_LOSS_MODULE
 
 MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""

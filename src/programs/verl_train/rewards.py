@@ -7,8 +7,8 @@ import math
 import sys
 from pathlib import Path
 
-from parts.reward_calls import CallLimits
-from parts.rewards import Reward
+from parts.rewards.reward_calls import CallLimits
+from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.gathering import Gathering
 

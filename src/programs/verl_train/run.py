@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from parts.messages import need, say, tell
-from parts.output_folder import follow_umask
+from parts.foundation.messages import need, say, tell
+from parts.running.output_folder import follow_umask
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import missing_engine, need_verl
 from programs.verl_train.job_folder import prepare_job

@@ -4,13 +4,13 @@ import argparse
 import dataclasses
 from dataclasses import dataclass
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
-from parts.messages import need
-from parts.models import ATTENTION_KINDS
-from parts.own_functions import NamesOrFiles
-from parts.precision import precision_on
-from parts.presets import GROUP_DEFAULTS, PRESETS
-from parts.settings import BaseConfig, parse_settings, setting, yaml_flags
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.foundation.messages import need
+from parts.foundation.settings import BaseConfig, parse_settings, setting, yaml_flags
+from parts.learning.own_functions import NamesOrFiles
+from parts.learning.presets import GROUP_DEFAULTS, PRESETS
+from parts.networks.models import ATTENTION_KINDS
+from parts.networks.precision import precision_on
 from programs.verl_train.names import ADVANTAGES, AGGREGATIONS, LOSSES
 
 VERL = "0.9.1"

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.messages import UserError, say
+from parts.foundation.messages import UserError, say
 
 STARTS = re.compile(r"\A#!|^[^#\n]*\bverl\.trainer\.main_ppo\b", re.MULTILINE)
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([^(].*|)", re.DOTALL)

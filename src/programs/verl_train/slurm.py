@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from parts.messages import need
+from parts.foundation.messages import need
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.overrides import Layout
 from programs.verl_train.settings import Config

@@ -10,7 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from parts.messages import UserError, need, say, tell
+from parts.foundation.messages import UserError, need, say, tell
 from programs.verl_train.batches import say_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.environment_job import loading_findings

@@ -4,10 +4,10 @@ import contextlib
 import json
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_MODEL
-from parts.chat import template_text
-from parts.messages import need, say
-from parts.rows import hub_is_reached
+from parts.data.chat import template_text
+from parts.data.rows import hub_is_reached
+from parts.foundation.bundle import EMBEDDED_MODEL
+from parts.foundation.messages import need, say
 
 
 def own_template(model: str) -> bool:

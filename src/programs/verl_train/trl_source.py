@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.foundation.messages import UserError, need
 
 # what GRPOConfig of TRL 1.16 has where the file says nothing
 TRL_DEFAULTS = {

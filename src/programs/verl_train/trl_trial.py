@@ -13,7 +13,7 @@ import tempfile
 import types
 from pathlib import Path
 
-from parts.messages import UserError, need, say
+from parts.foundation.messages import UserError, need, say
 from programs.verl_train.trl_source import PEFT_DEFAULTS
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from parts.messages import need, say
-from parts.reward_calls import CallLimits
-from parts.rewards import Reward
+from parts.foundation.messages import need, say
+from parts.rewards.reward_calls import CallLimits
+from parts.rewards.rewards import Reward
 from programs.verl_train.rewards import RewardBatcher
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"

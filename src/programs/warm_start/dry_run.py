@@ -3,8 +3,11 @@
 import dataclasses
 import math
 
-from parts.chat import strings_past_template
-from parts.memory import (
+from parts.data.chat import strings_past_template
+from parts.foundation.processes import device_name
+from parts.networks.models import shaped_network
+from parts.networks.precision import settle_precision
+from parts.running.memory import (
     PassShape,
     attention_kind,
     backward_peak,
@@ -13,10 +16,7 @@ from parts.memory import (
     network_bytes,
     sampling_bytes,
 )
-from parts.models import shaped_network
-from parts.plan import changed_settings, print_plan
-from parts.precision import settle_precision
-from parts.processes import device_name
+from parts.running.plan import changed_settings, print_plan
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.supervise import enough_epochs
 

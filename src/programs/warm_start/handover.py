@@ -3,8 +3,8 @@
 import shlex
 from pathlib import Path
 
-from parts.bundle import BUNDLE, HERE
-from parts.checkpoints import export
+from parts.foundation.bundle import BUNDLE, HERE
+from parts.running.checkpoints import export
 from programs.warm_start.settings import Config
 from programs.warm_start.workshop import Workshop
 

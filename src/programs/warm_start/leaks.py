@@ -2,8 +2,8 @@
 
 import json
 
-from parts.held_out import asked_words
-from parts.messages import need
+from parts.data.held_out import asked_words
+from parts.foundation.messages import need
 
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:

@@ -3,7 +3,7 @@
 import statistics
 from collections import Counter
 
-from parts.pass_rates import describe_pass_rates
+from parts.data.pass_rates import describe_pass_rates
 from programs.warm_start.samples import HELD_OUT, Sampler
 from programs.warm_start.settings import Config
 from programs.warm_start.whole_files import write_json

@@ -3,12 +3,12 @@
 import os
 from dataclasses import dataclass
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
-from parts.messages import need
-from parts.models import ATTENTION_KINDS
-from parts.optimizer import default_learning_rate
-from parts.settings import BaseConfig, check_numbers, parse_settings, setting
-from parts.text_servers import is_server
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.foundation.messages import need
+from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.learning.optimizer import default_learning_rate
+from parts.networks.models import ATTENTION_KINDS
+from parts.rewards.text_servers import is_server
 
 OF_SAMPLES = (
     "samples",

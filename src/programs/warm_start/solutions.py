@@ -2,13 +2,13 @@
 
 import json
 
-from parts.bundle import specs_for
-from parts.chat import as_turns, template_settings, write_chat
-from parts.messages import need, say
-from parts.prompts import encode_text
-from parts.reward_calls import call_limits
-from parts.reward_texts import visible_text
-from parts.rewards import Reward
+from parts.data.chat import as_turns, template_settings, write_chat
+from parts.data.prompts import encode_text
+from parts.foundation.bundle import specs_for
+from parts.foundation.messages import need, say
+from parts.rewards.reward_calls import call_limits
+from parts.rewards.reward_texts import visible_text
+from parts.rewards.rewards import Reward
 from programs.warm_start.settings import Config
 
 

@@ -5,11 +5,11 @@ import math
 import shutil
 from pathlib import Path
 
-from parts.messages import DivergedError, UserError, need, say
-from parts.models import Models
-from parts.output_folder import write_folder
-from parts.processes import StopRequest
-from parts.tokenizers import load_tokenizer, save_tokenizer
+from parts.foundation.messages import DivergedError, UserError, need, say
+from parts.foundation.processes import StopRequest
+from parts.networks.models import Models
+from parts.networks.tokenizers import load_tokenizer, save_tokenizer
+from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.whole_files import write_json
 from programs.warm_start.workshop import Stopped, Workshop

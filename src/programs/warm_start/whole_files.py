@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from parts.rows import read_json_lines
+from parts.data.rows import read_json_lines
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -5,19 +5,19 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from parts.cache_probe import check_pads
-from parts.chat import as_turns, template_settings
-from parts.forward import settle_logits
-from parts.messages import UserError, need
-from parts.models import Models, end_and_pad_ids, load_policy
-from parts.processes import StopRequest
-from parts.prompts import encode_prompt
-from parts.rewards import Reward
-from parts.rollouts import collect
-from parts.sampling import HFEngine
-from parts.sampling_vllm import VllmEngine
-from parts.text_servers import server_json, server_text
-from parts.tokenizers import load_tokenizer
+from parts.data.chat import as_turns, template_settings
+from parts.data.prompts import encode_prompt
+from parts.foundation.messages import UserError, need
+from parts.foundation.processes import StopRequest
+from parts.networks.cache_probe import check_pads
+from parts.networks.forward import settle_logits
+from parts.networks.models import Models, end_and_pad_ids, load_policy
+from parts.networks.tokenizers import load_tokenizer
+from parts.rewards.rewards import Reward
+from parts.rewards.text_servers import server_json, server_text
+from parts.sampling.rollouts import collect
+from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling_vllm import VllmEngine
 from programs.warm_start.settings import Config
 
 

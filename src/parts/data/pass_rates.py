@@ -1,0 +1,84 @@
+"""Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a warm start, or other prompts."""
+
+import math
+import statistics
+
+from parts.foundation.messages import need
+
+BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
+LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
+MEND = {
+    "RL now": "enough groups hold both right and wrong answers",
+    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
+    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
+    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def group_signal(n: int, c: int, group: int) -> float:
+    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
+
+    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
+
+    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
+    (0.6666666666666667, 0.75, 0.0)
+    """
+    if n >= group:
+        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
+    p = c / n
+    return 1 - p**group - (1 - p) ** group
+
+
+def histogram(rates: list[float]) -> dict[str, int]:
+    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
+    found = {"0": sum(p == 0 for p in rates)}
+    for low, high in BINS:
+        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
+    return found | {"1": sum(p == 1 for p in rates)}
+
+
+def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
+    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
+    if rate > high:
+        return "harder prompts"
+    if rate >= low and signal >= LEAST_SIGNAL:
+        return "RL now"
+    return "easier prompts" if within >= 0.1 else "warm start"
+
+
+def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
+    """Figures of (samples, passes) of each prompt, and what fits them.
+
+    Args:
+        group: completions per prompt in the RL run.
+        low, high: the bounds within which RL learns from a prompt.
+    """
+    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
+    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
+    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
+    within = statistics.fmean(low <= p <= high for p in rates)
+    rate = statistics.fmean(rates)
+    fits = what_fits(rate, signal, within, low, high)
+    return {
+        "prompts": len(counts),
+        "samples": sum(n for n, _ in counts),
+        "pass_rate": rate,
+        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
+        "prompts_by_pass_rate": histogram(rates),
+        "prompts_within_bounds": within,
+        "group_size": group,
+        "groups_with_signal": signal,
+        "fits": fits,
+        "why": MEND[fits],
+    }

@@ -1,0 +1,108 @@
+"""Prompts as token ids, and the endless reshuffled stream that a step takes its batch from."""
+
+from parts.data.chat import as_turns, chat_ids, check_template, template_settings
+from parts.data.held_out import mark_trained
+from parts.data.question_parts import warn_unread
+from parts.data.rows import check_prompt, read_rows
+from parts.foundation.bundle import held_out_source
+from parts.foundation.messages import UserError, need, say
+from parts.foundation.settings import BaseConfig
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    if isinstance(prompt, str):
+        return encode_text(tokenizer, prompt)
+    if tokenizer.chat_template:
+        return chat_ids(tokenizer, prompt, **template)
+    end = "" if prompt[-1]["role"] == "assistant" else "\n"
+    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+
+
+def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
+    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    try:
+        ids = encode_prompt(tokenizer, prompt, **template)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(
+            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
+            "other roles, or --chat_template FILE"
+        ) from error
+    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    return ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], (*RESERVED, config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
+            "try --prompt_column NAME, or data_loader.py",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
+    return kept
+
+
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
+    rows = load(config, tokenizer, config.data)
+    held_out = held_out_source(config)
+    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, found)
+    return rows, found
+
+
+def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    import numpy as np
+
+    if not 0 < config.eval_rows < len(rows):
+        return rows
+    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
+    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
+    return [rows[i] for i in sorted(picked.tolist())]

@@ -1,0 +1,218 @@
+"""Columns that look like a part of the question: texts to read before it, options, images, a second text."""
+
+import functools
+import re
+import shlex
+from collections import Counter
+
+from parts.data.nested_rows import turns_in
+from parts.foundation.messages import say
+
+# texts that a question is asked about, in the order in which they stand before it
+READ_FIRST = (
+    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
+    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+)
+# perhaps a part of the question, perhaps a note about it
+DOUBTFUL = (
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *("上下文", "背景", "文章", "材料", "原文", "段落"),
+)
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
+MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+# words of columns that hold what a model should write, and the field of the schema that takes them
+TARGET_WORDS = {
+    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
+    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
+    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
+    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
+    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
+    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
+}
+NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
+TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+
+
+def plain_name(name: str) -> str:
+    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def part_names(names: tuple[str, ...]) -> list[str]:
+    """The columns whose names say that they hold a part of the question."""
+    return [name for name in names if names_part(name)]
+
+
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    if is_media(name):
+        return True
+    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+
+
+def head_of(name: str) -> str:
+    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name, which may be in camel case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, sound, or where they lie."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
+
+    The names of a group differ in a letter from A or a number from 0 or 1.
+    """
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    found = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            found.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], found
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The columns with the choices of a question, one or several; () where none looks like it."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
+            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    """Whether a cell holds nothing: null, blanks, an empty list or object."""
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a value, however deep; of a chat message its content."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def target_fields(row: dict) -> dict[str, str]:
+    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
+    fields = {}
+    for name, value in row.items():
+        stems = [word.removesuffix("s") for word in words_in(name)]
+        known = [
+            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
+        ]
+        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
+        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
+            fields[name] = known[0]
+    return fields
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    choices, found = choice_columns(row), []
+    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_whole = (
+            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
+        )  # Alpaca's text
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        if not is_note and not is_whole and not is_there:
+            found.append(name)
+    return found
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text offers choices as A and B, with a point, bracket or colon."""
+    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
+
+
+def is_prepared(row: dict) -> bool:
+    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
+    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
+
+    Prompts that hold their answer, a dialogue as one text, are counted too.
+    """
+    counts, answered = Counter(), 0
+    for row, prompt in asked:
+        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        turns = turns_in(prompt) if isinstance(prompt, str) else None
+        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+    if answered:
+        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+    if counts:
+        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
+        say(
+            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
+            "columns that are no part of it"
+        )
+    return counts

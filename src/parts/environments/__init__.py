@@ -1,0 +1,12 @@
+"""Conversations with tools and environments."""
+
+ROOMS = (
+    "environments",
+    "tool_calls",
+    "tool_runs",
+    "control_tokens",
+    "turn_bridge",
+    "conversations",
+    "play",
+    "play_setup",
+)

@@ -1,0 +1,12 @@
+"""Errors, settings, processes: what every program starts with."""
+
+ROOMS = (
+    "messages",
+    "bundle",
+    "dialect",
+    "settings",
+    "idle_settings",
+    "processes",
+    "memory_used",
+    "exit_codes",
+)

@@ -1,0 +1,158 @@
+"""One setting under several names: ours, those of the pages, and TRL's. A program answers to all of one meaning."""
+
+import os
+
+from parts.foundation.messages import need
+
+# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+SYNONYMS = [
+    line.split()
+    for line in """
+model model_name_or_path model_name
+data dataset dataset_name train_data train_dataset
+eval_data eval_dataset
+reward reward_funcs
+output_dir out output
+lr learning_rate
+lr_schedule lr_scheduler_type
+steps max_steps total_training_steps
+group_size num_generations n
+max_prompt_tokens max_prompt_length
+max_new_tokens max_completion_length max_response_length
+kl_coef beta
+clip_eps_low epsilon
+clip_eps_high epsilon_high
+dual_clip delta
+ppo_epochs num_iterations epochs
+epochs num_train_epochs
+mask_truncated mask_truncated_completions
+adam_eps adam_epsilon
+lora_rank lora_r
+micro_batch micro_batch_size
+save_every save_steps
+eval_every eval_steps
+keep_checkpoints save_total_limit
+vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
+rollout_engine engine
+base base_model
+""".strip().splitlines()
+]
+TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+RELATIONS = (
+    ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
+    ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
+    ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
+    ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
+    ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
+    ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
+    ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
+    ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
+    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
+    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("use_vllm", "engine", "try --engine vllm"),
+    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("bf16", "precision", "try --precision bf16"),
+    ("fp16", "precision", "try --precision fp16"),
+    ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
+    ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
+    ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
+)
+OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts by them; our steps are rollouts
+
+
+def flag_name(word: str) -> str:
+    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
+
+
+def flag_values(words: list[str]) -> dict[str, str]:
+    """The value that each flag of a command line has last."""
+    follows = [*words, "--"][1:]
+    pairs = [
+        (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
+    ]
+    return {flag_name(word): "" if value.startswith("--") else value for word, value in pairs if flag_name(word)}
+
+
+def relation(name: str, names, values: dict[str, str]) -> str:
+    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    if name in names:
+        return ""
+    world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
+    if name in TRL_BATCH and "lr" in names and {"batch_size", "prompts"} & {*names}:
+        sizes = [values.get(n) or usual for n, usual in zip(TRL_BATCH, ("8", "1"), strict=True)]
+        whole = int(sizes[0]) * int(sizes[1]) * world if all(map(str.isdigit, sizes)) else "N"
+        text = f"batch_size {whole} = {TRL_BATCH[0]} {sizes[0]} x {TRL_BATCH[1]} {sizes[1]} x processes {world}"
+        return f"{text}; try --batch_size {whole}" if "batch_size" in names else f"{text} = prompts x group_size"
+    if name == "batch_size" and {*TRL_BATCH} <= {*names}:
+        share = int(number) // world if number.isdigit() else 0
+        passes = 8 if share % 8 == 0 else 1
+        text = f"batch_size {number} = {TRL_BATCH[0]} {share // passes} x {TRL_BATCH[1]} {passes} x processes {world}"
+        return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
+    if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
+        return "batch_size = prompts x group_size; try --prompts and --group_size"
+    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    return next(fits, "")
+
+
+def own_name(name: str, names) -> str:
+    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    if name in names or relation(name, names, {}):
+        return name if name in names else ""
+    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+
+
+def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
+    """A command line in a program's own names; one setting by two names needs one value.
+
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+
+    Raises:
+        UserError: two names of one setting have different values.
+    """
+    found, first, values = [], {}, flag_values(words)
+    for word in words:
+        given = flag_name(word)
+        own = own_name(given, names) if given else ""
+        if own and given in values:
+            before = first.setdefault(own, given)
+            both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
+        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+    if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
+        found.append(f"--clip_eps_high={values['epsilon']}")
+    return found
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def check_units(settings: dict, words: list[str]) -> None:
+    """Raise UserError for names of TRL's that count something else with these settings.
+
+    TRL's steps are optimizer steps, ours are rollouts; its cispo bounds the weight itself, ours the distance from 1.
+    """
+    values = flag_values(words)
+    passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
+    updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
+    for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
+        own = own_name(name, settings)
+        got = f"got --{name} {values[name]}, in optimizer steps"
+        many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
+        share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
+        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+    ours = settings.get("loss") == "cispo"
+    others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
+    mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
+    names = ["--" + own_name(name, settings) for name in mixed]
+    text = f"got --{', --'.join(mixed)} with cispo; expected {', '.join(names)}: epsilon_high = 1 + clip_eps_high"
+    need(not mixed, text)

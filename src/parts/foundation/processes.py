@@ -1,0 +1,178 @@
+"""The processes of a torchrun launch: device, sums, rows dealt out and gathered, the signal to stop."""
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+
+from parts.foundation.messages import need, say
+from parts.foundation.settings import BaseConfig
+
+GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def sum_over_processes(tensor):
+    """Sum a tensor over all processes in place and return it."""
+    if world()[1] > 1:
+        import torch.distributed as dist
+
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def begin_sum(tensor):
+    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
+    import torch.distributed as dist
+
+    return dist.all_reduce(tensor, async_op=True).wait
+
+
+def of_first_process(tensor):
+    """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
+    rank, size = world()
+    if size == 1:
+        return tensor
+    return sum_over_processes(tensor.clone() if rank == 0 else tensor.new_zeros(tensor.shape))
+
+
+def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
+    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+
+    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
+    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    """
+    bundles = {}
+    for row, kind in enumerate(kinds):
+        bundles.setdefault(kind, []).append(row)
+    bundles = list(bundles.values())
+    fair = max(math.ceil(sum(sizes) / processes), *sizes, 0)
+    while True:
+        bundles.sort(key=lambda rows: (-sum(sizes[row] for row in rows), rows))
+        shares, loads = [[] for _ in range(processes)], [0] * processes
+        for rows in bundles:
+            least = loads.index(min(loads))
+            shares[least].append(rows)
+            loads[least] += sum(sizes[row] for row in rows)
+        heaviest = loads.index(max(loads))
+        largest = next((rows for rows in shares[heaviest] if len(rows) > 1), None)
+        if largest is None or loads[heaviest] <= (1 + slack) * fair:
+            return [sorted(row for rows in share for row in rows) for share in shares]
+        bundles.remove(largest)
+        by_size = sorted(largest, key=lambda row: (-sizes[row], row))
+        bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
+
+
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
+    return merged
+
+
+def device_name(config: BaseConfig) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def start_processes(config: BaseConfig):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = device_name(config)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
+        import torch.distributed.nn.functional
+
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    """
+
+    def __init__(self):
+        self.signum, self.earlier, self.end = 0, {}, None
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        if self.end:
+            self.end.cancel()
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            if not self.end:
+                self.end = threading.Timer(GRACE_S, end_at_once, [130])
+                self.end.daemon = True
+                self.end.start()
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))

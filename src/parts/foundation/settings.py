@@ -1,0 +1,194 @@
+"""Settings: a dataclass whose fields are flags and YAML keys, and the checks that all programs share."""
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from dataclasses import field
+from pathlib import Path
+
+from parts.foundation.dialect import check_units, flag_name, flag_values, in_own_words, own_name, relation
+from parts.foundation.messages import UserError, need, suggest
+
+
+class BaseConfig:
+    """What the Config of every program is; the parts name the fields that they read."""
+
+    given = frozenset()  # names of the settings that the command line or its YAML file has
+    reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
+
+
+def setting(default, help, choices=None, positive=False, free=False, several=False):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
+        several: one flag takes several values.
+    """
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+
+    The keys stay as they are: one that is known by another name too.
+    """
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    said = {str(key): str(value) for key, value in settings.items()}
+    for key, value in settings.items():
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        known = own_name(str(key), names)
+        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of a parser's flags, with `_`."""
+    return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+    try:
+        known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
+    except UserError as error:
+        parser.error(str(error))
+    if unknown:
+        name = unknown[0].split("=")[0]
+        follows = relation(flag_name(name), names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser, words = build_parser(config_class, description), []
+    names = [f.name for f in dataclasses.fields(config_class)]
+    path = flag_values(argv).get("config")
+    if path:
+        words = yaml_flags(path, names)
+    in_file = vars(parser.parse_args(in_own_words(words, names)))
+    flags = vars(parse_flags(parser, argv, in_file))
+    flags.pop("config", None)
+    config = config_class(**{**in_file, **flags})
+    config.given = frozenset({*in_file, *flags})
+    check_units(dataclasses.asdict(config), [*words, *argv])
+    return config
+
+
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def check_choices(config: BaseConfig) -> None:
+    """Raise UserError for a choice that is none: flags have been checked, a Config made in Python has not."""
+    for f in dataclasses.fields(config):
+        value, choices = getattr(config, f.name), f.metadata.get("choices")
+        choices = choices() if callable(choices) else choices
+        fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
+        need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
+
+
+def check_trainer(config: BaseConfig) -> None:
+    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    check_numbers(config)
+    check_choices(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    need(
+        config.mismatch_low <= 1 <= config.mismatch_high,
+        "got bounds of mismatch that leave out 1; expected low <= 1 <= high",
+    )
+    fixed = config.aggregation == "fixed_length"
+    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    idle = config.vllm_args and config.rollout_engine != "vllm"
+    need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
+    reused = config.reuse_prefill or config.rollout_engine == "hf"
+    got = "got reuse_prefill false with vllm, which has a prefix cache of its own"
+    need(reused, f"{got}; expected the sampler hf; try --vllm_args enable_prefix_caching=false")
+    waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
+    whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
+    got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
+    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected samples, the default, or never")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
+def free_on_resume(config) -> set[str]:
+    """Names of the settings that may change on --resume."""
+    return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}

@@ -1,0 +1,13 @@
+"""The numerics of learning: KL, advantages, losses, gradients."""
+
+ROOMS = (
+    "kl",
+    "advantages",
+    "losses",
+    "aggregation",
+    "shaping",
+    "presets",
+    "own_functions",
+    "gradient_sums",
+    "optimizer",
+)

@@ -1,0 +1,268 @@
+"""What the cache and the attention of a model can do, measured before anything is sampled."""
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+from parts.foundation.messages import need, say
+from parts.foundation.settings import BaseConfig
+from parts.networks.batches import collate, left_pad
+from parts.networks.forward import cached_states, line_states, next_states, plain_states
+from parts.networks.group_cache import group_rows
+from parts.networks.key_cache import KeptTexts, has_plain_layers
+from parts.networks.models import Models, unwrapped
+from parts.networks.precision import autocast, compute_dtype
+from parts.networks.shared_prompts import SHARED_PROMPTS, layout_of, length_that_shares, set_attention
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+    groups: bool = False  # a prompt is held once for all rows that begin with it
+    plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length.
+
+    A network that gives NaN for the whole text says nothing of its cache: it is refused where it samples.
+    """
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
+
+
+def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
+    """How far pads on the left move the states that `read(ids, mask)` returns."""
+    import torch
+
+    texts = probe_texts(vocabulary, padded=True)
+    ids, mask = left_pad(texts, pad_id, device)
+    alone = torch.tensor([texts[1]], device=device)
+    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def holds(gap, limit: float) -> bool:
+    """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
+    try:
+        return gap() < limit
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
+            return Decoding(pads, leaving)
+    return None
+
+
+def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+
+    Args:
+        read: `(ids, mask) -> states` of whole texts.
+        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
+        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
+        config: of the model's text part.
+    """
+    import torch
+
+    texts, gaps = probe_texts(config.vocab_size, padded=True), []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
+
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
+
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
+    cache = step(ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
+        return math.inf
+    token = torch.tensor([texts[0][5], texts[1][2]], device=device)
+    grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(one(token, grown, cache, True), (0, 1), (6, 3))
+    rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
+    for leaving in (rows[1:], rows[:1]):
+        kept.take([0, 1], mask, cache, leaving, rows, said)
+    order, cache, mask = kept.cache_of([0, 1])
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    mask = torch.cat([mask, new_mask], dim=1)
+    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
+    token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
+    mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(one(token, mask, cache, True), order, (10, 5))
+    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
+    compare(alone, (0,), (6,))
+    return sum(gaps) / len(gaps)
+
+
+def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
+    """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
+    import torch
+
+    policy, device, gaps = models.policy, models.device, []
+    prompts = probe_texts(vocabulary, padded=True)
+    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    ids, mask = left_pad(prompts, models.pad_id, device)
+    with autocast(config, device):
+        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
+    mask, rows = mask[which], torch.arange(4, device=device)
+    for t in range(2):
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        with autocast(config, device):
+            states = next_states(policy, new[t, rows], mask, cache, padded=True)
+        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        if t == 0:
+            rows, mask = rows[1:], mask[1:]
+            select_rows(cache, rows)
+    return max(gaps)
+
+
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
+    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    import torch
+
+    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    with torch.no_grad():
+        gap = pads_gap(read, size, models.pad_id, models.device)
+    need(
+        gap < gap_limit(config, models.device),
+        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
+        "left; expected a network that leaves masked tokens out; try another architecture",
+    )
+
+
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    limit = gap_limit(config, models.device)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
+        )
+        if found and found.pads and found.leaving:
+            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
+            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
+            plain = holds(gap, limit)
+            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            found = replace(found, plain=plain, groups=groups)
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try --rollout_engine vllm, or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found
+
+
+def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
+    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`.
+
+    Args:
+        narrow: as of `set_attention`.
+    """
+    import torch
+
+    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0], padded=True)
+    kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
+    samples = [
+        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": [0.0] * len(ids)} for prompt, ids in kinds
+    ]
+    piece = collate(samples, models.pad_id, models.device)
+    layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
+    with torch.no_grad(), autocast(config, models.device):
+        expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+        set_attention(network, SHARED_PROMPTS, narrow)
+        found = line_states(network, layout)[asked]
+        again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+    pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
+    return max(relative_gap(*pair) for pair in pairs)
+
+
+def sharing_limit(config: BaseConfig, device) -> float:
+    """The same of the worst state, where nothing but the order of sums is another."""
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+
+
+def can_share(config: BaseConfig, models: Models, network) -> bool:
+    """Let a network run a prompt once for all of its rows, if it gives the same states so."""
+    implementation = unwrapped(network).config.get_text_config()._attn_implementation
+    if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
+        return True
+    limit = sharing_limit(config, models.device)
+    for narrow in (True, False):
+        gap = functools.partial(sharing_gap, config, models, network, narrow)
+        if implementation == "sdpa" and holds(gap, limit):
+            return True
+        set_attention(network, implementation)
+    return False
+
+
+def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
+    """Let networks (None: left out) run a prompt once for all of its rows where they can; say which cannot."""
+    if not config.share_prompts:
+        return
+    networks = [network for network in networks if network is not None]
+    cannot = [network for network in networks if not can_share(config, models, network)]
+    longest = getattr(config, "conversation_tokens", config.max_prompt_tokens + config.max_new_tokens)
+    short = [network for network in networks if 0 < length_that_shares(network) < longest]
+    for found, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
+        for name in sorted({type(unwrapped(network)).__name__ for network in found}):
+            say(f"note: {name} runs a prompt again with each of its {which}")

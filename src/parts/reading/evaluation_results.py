@@ -1,0 +1,49 @@
+"""results.json of evaluation.py: reading it, and two of them compared row by row."""
+
+import json
+from pathlib import Path
+
+from parts.foundation.messages import UserError, need, say
+from parts.reading.paired_tests import Values, compare_values, verdict_of
+
+
+def read_report(path: str) -> dict:
+    """Read a results.json."""
+    file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        return report
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+
+
+def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
+    """Paired tests of all metrics that two runs share, on the rows that both have.
+
+    Args:
+        samples: of the bootstrap.
+    """
+    results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
+    need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
+    for task in common:
+        a, b = before["tasks"][task], after["tasks"][task]
+        place = {key: i for i, key in enumerate(b["keys"])}
+        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
+        need(pairs, f"got two runs of {task} without a common row; expected the same data")
+        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
+        if alone:
+            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
+        for name in [name for name in a["values"] if name in b["values"]]:
+            one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            found = compare_values(one, two, samples, seed)
+            if found:
+                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
+                results.setdefault(task, {})[name] = {**found, "verdict": words}
+    return results
+
+
+def pick_values(values: dict, rows: list[int]) -> Values:
+    """Some rows of the values in a results.json."""
+    picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
+    return Values(**{**values, **picked})

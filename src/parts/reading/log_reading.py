@@ -1,0 +1,435 @@
+"""Reading the logs: ours, TRL's, verl's."""
+
+import ast
+import json
+import math
+import re
+import statistics
+from pathlib import Path
+
+from parts.reading.logged_run import LoggedRun, UnreadableError
+from parts.reading.metric_names import ACTOR, HELD_OUT, NAMES, OURS, PARTS
+from parts.reading.plain_logs import NAMED_COLUMNS, plain_rows, renamed
+from parts.reading.sample_dumps import trl_samples, verl_samples
+
+# what of its settings TRL's trainer_state.json has
+TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
+
+
+def need_log(condition, message: str) -> None:
+    """Raise UnreadableError unless the condition holds."""
+    if not condition:
+        raise UnreadableError(message)
+
+
+def as_number(value) -> float | None:
+    """A float from a JSON or console value; None where it is none. numpy's `np.float64(1.5)` is read too."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_finite(value) -> bool:
+    """Whether a JSON or console value is a finite number."""
+    number = as_number(value)
+    return number is not None and math.isfinite(number)
+
+
+def step_of(row: dict) -> int:
+    """The step of a log entry; 0 where it says none."""
+    return int(float(as_number(row.get("step")))) if is_finite(row.get("step")) else 0
+
+
+def read_text(path: Path) -> str:
+    """The text of a log; a binary or empty file is refused."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
+    need_log(data.strip(), f"got {path}, which is empty; expected a log with at least one step")
+    text = data.decode("utf-8", errors="replace")
+    odd = text.count("\0") + text.count("\ufffd")
+    need_log(
+        odd * 50 < len(text), f"got {path}, which is binary; expected text: metrics.jsonl, trainer_state.json, a log"
+    )
+    return text
+
+
+def rows_of_json(text: str) -> tuple[list[dict], list[int], int]:
+    """Objects of a JSONL text, numbers of the lines that hold none, and how many lines are not empty."""
+    rows, bad, count = [], [], 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad.append(number)
+    return rows, bad, count
+
+
+def console_dicts(text: str) -> list[dict]:
+    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
+    found = []
+    for match in re.findall(r"\{'[^{}\n]*\}", text):
+        try:
+            row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(row, dict) and ({*NAMES["trl"]} & {*row} or any(str(k).startswith("eval_") for k in row)):
+            found.append(row)
+    return found
+
+
+def console_steps(text: str) -> list[dict]:
+    """The lines of verl's console logger: step:N - key:value - key:value."""
+    rows = []
+    for step, line in re.findall(r"\bstep:(\d+) - (.+)", re.sub(r"\x1b\[[0-9;]*m", "", text)):
+        pairs = [part.rpartition(":") for part in line.strip().split(" - ")]
+        rows.append({"step": int(step), **{key: value for key, _, value in pairs if key}})
+    return rows
+
+
+def printed_config(text: str) -> dict:
+    """verl's configuration, which it prints at the start over many lines, each with Ray's prefix; {} without one."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    start = re.search(r"\{'actor_rollout_ref': ", plain)
+    lines = []
+    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
+        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
+        if line[:1] not in " {" and line != "":  # another process in between
+            continue
+        lines.append(line)
+        if line.endswith("}}"):
+            try:
+                return ast.literal_eval("\n".join(lines))
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return {}
+
+
+def value_at(config: dict, path: str, default=None):
+    """A value of nested dicts by its dotted path."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    return default if config is None else config
+
+
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their dotted names."""
+    flat = {}
+    for key, value in config.items():
+        flat |= (
+            flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+        )
+    return flat
+
+
+def verl_settings(config: dict) -> dict:
+    """What the checks want to know of verl's configuration."""
+    if not config:
+        return {}
+    batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
+    epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
+    bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
+    warmup = value_at(config, "trainer.critic_warmup", 0)
+    return {
+        **({"critic_warmup": warmup} if warmup else {}),
+        "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
+        "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
+        "max_length": value_at(config, "data.max_response_length"),
+        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "grouped": value_at(config, "algorithm.adv_estimator")
+        in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
+    }
+
+
+def our_settings(config: dict) -> tuple[str, dict]:
+    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
+    if "num_generations" in config:
+        passes, per = config.get("num_iterations", 1), config.get("steps_per_generation", 0)
+        one = passes == 1 and per in (0, config.get("gradient_accumulation_steps", 0))
+        one = one and not config.get("generation_batch_size")
+        settings = {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
+        settings |= {"temperature": config.get("temperature"), "updates": 1 if one else None, "grouped": True}
+        return "grpo_train", settings | {"fp16": config.get("precision") == "fp16"}
+    if "ppo_epochs" in config:
+        advantage = config.get("advantage") or config.get("algorithm") or "gae"
+        alone = ("gae", "ppo", "remax", "reinforce_pp")
+        settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
+        settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
+        settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
+        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
+        settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        if "teacher" in config:  # a distillation's rewards may be measured only
+            settings["grouped"] = bool(config.get("reward_coef"))
+        settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
+        return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
+    return "", {}
+
+
+# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
+
+
+def page_settings(given: dict) -> dict:
+    """What the checks want to know of a one-page trainer's settings.json."""
+    settings = {"group_size": given.get("group_size"), "max_length": given.get("max_new_tokens")}
+    settings |= {"temperature": given.get("temperature"), "grouped": "group_size" in given}
+    settings |= {"updates": math.prod(given.get(name) or 1 for name in REPEATS)}
+    return settings | {"critic_warmup": given.get("critic_warmup_steps", 0), "value_clip": given.get("value_clip", 0)}
+
+
+def common_name(key: str, dialect: str) -> str | None:
+    """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
+    names = NAMES[dialect]
+    key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
+    if key in names:
+        return names[key]
+    if re.fullmatch(HELD_OUT[dialect], key):
+        return "held_out"
+    part = re.fullmatch(PARTS[dialect], key)
+    return f"part:{part[1]}" if part else None
+
+
+def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
+    """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
+    run.rows = rows
+    held_out: dict[int, list[float]] = {}
+    places = {name: place for place, name in enumerate(NAMES[dialect])}
+    keys = {key: common_name(str(key), dialect) for row in rows for key in row}
+    ordered = sorted(keys, key=lambda key: places.get(str(key).removeprefix("train/"), len(places)))
+    for row in rows:
+        step, taken = step_of(row), set()
+        for key in ordered:
+            name, value = keys[key], as_number(row.get(key))
+            if name is None or value is None or (name in taken and name != "held_out"):
+                continue
+            taken.add(name)
+            if not math.isfinite(value):
+                run.broken.append((str(key), step, value))
+                continue
+            run.names.setdefault(name, str(key))
+            if name == "held_out" and dialect == "verl":  # one key per data source: their mean
+                held_out.setdefault(step, []).append(value)
+                value = statistics.fmean(held_out[step])
+            run.series.setdefault(name, {})[step] = value
+        held_out.pop(step, None)
+    return run
+
+
+def drop_padded(run: LoggedRun) -> LoggedRun:
+    """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
+    longest = run.series.get("length_max", {})
+    limit = run.settings.get("max_length")
+    if not limit and longest:  # a length that half the steps reach and none exceeds is taken for the limit
+        top = max(longest.values())
+        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
+    for step, value in longest.items():
+        if limit and value < limit and step in run.series.get("truncated", {}):
+            run.series["truncated"][step] = 0.0
+    return run
+
+
+def numbered(rows: list[dict]) -> list[dict]:
+    """Give rows without a step the count of training entries so far."""
+    step = 0
+    for row in rows:
+        is_training = any(common_name(str(key), "trl") not in (None, "held_out") for key in row)
+        given = step_of(row) or step_of({"step": row.get("train/global_step")})
+        step = given or (step + 1 if is_training else step)
+        row["step"] = step
+    return rows
+
+
+def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
+    """Read any of the formats, or what stands in the named columns."""
+    whole = None
+    if text.lstrip()[:1] in "{[":
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            whole = None
+    if columns:
+        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
+        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
+        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
+        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
+        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
+        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
+    rows, bad, count = rows_of_json(text)
+    if rows and len(rows) * 2 >= count:
+        run = parse_rows(path, rows)
+        if bad:
+            torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
+            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{what} (line {bad[0]}); left out")
+        return run
+    rows = console_steps(text)
+    if rows:
+        config = printed_config(text)
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
+        return drop_padded(fill_series(run, rows, "verl"))
+    rows = console_dicts(text)
+    if rows:
+        run = LoggedRun(str(path), "TRL console", "trl")
+        run.remarks.append("the console shows no steps: they are counted entries")
+        return fill_series(run, numbered(rows), "trl")
+    rows = plain_rows(text)
+    if rows:
+        return parse_rows(path, rows)
+    raise UnreadableError(
+        f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
+    )
+
+
+def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
+    """A run from JSONL rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+    if all(isinstance(row.get("data"), dict) for row in rows):
+        flat = [{**row["data"], "step": row.get("step")} for row in rows]
+        return drop_padded(fill_series(LoggedRun(str(path), "verl file log", "verl"), flat, "verl"))
+    keys = {key for row in rows for key in row}
+    if keys & set(OURS):
+        trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+        trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
+        if "kl/teacher" in keys:  # a distillation's loss is a divergence, of which the remarks on PPO's do not hold
+            rows = [
+                {key: value for key, value in row.items() if key != "policy/loss" or not is_finite(value)}
+                for row in rows
+            ]
+        if trainer == "one_page":
+            rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
+        return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
+    if len(keys & {*NAMES["verl"]}) >= max(1, len(keys & {*NAMES["trl"]})):
+        return drop_padded(fill_series(LoggedRun(str(path), "verl log entries", "verl"), rows, "verl"))
+    return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
+
+
+def is_critic_only(row: dict) -> bool:
+    """Whether a page's step trained the critic only: the policy's gradient is 0 then."""
+    return "value/loss" in row and row.get("optim/grad_norm") == 0
+
+
+def without_policy(row: dict) -> dict:
+    """A row without what it says of the policy's update."""
+    return {k: v for k, v in row.items() if not k.startswith("policy/") and k not in ("kl/approx", "optim/grad_norm")}
+
+
+def log_of_folder(folder: Path) -> Path:
+    """The log inside a run's folder."""
+    for name in ("metrics.jsonl", "trainer_state.json"):
+        if (folder / name).exists():
+            return folder / name
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
+    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
+    need_log(
+        states or len(others) == 1,
+        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+    )
+    return states[-1] if states else others[0]
+
+
+def starts_of(path: Path) -> list[Path]:
+    """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
+    if path.name != "metrics.jsonl":
+        return [path]
+    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
+    found = sorted(int(number[1]) for number in numbers if number)
+    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in found)]
+    return [start for start in starts if start.stat().st_size] or [path]
+
+
+def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
+    """The rows of samples.jsonl, read line by line, as it may be large; what cannot be read is remarked."""
+    other, rows, bad, names = path.with_name("samples.jsonl"), [], [], {}
+    if not other.is_file():
+        return []
+    with other.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            found, _, filled = rows_of_json(line.decode("utf-8", errors="replace").rstrip("\n"))
+            rows += [{names.setdefault(key, key): value for key, value in row.items()} for row in found]
+            bad += [number] if filled and not found else []
+    if bad and rows:
+        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
+    elif bad or not rows:
+        run.remarks.append("samples.jsonl beside it could not be read")
+    return rows
+
+
+def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
+    """The object of a file beside the log; what cannot be read is remarked."""
+    other = path.with_name(name)
+    if not other.exists():
+        return []
+    try:
+        return [dict(json.loads(read_text(other)))]
+    except (UnreadableError, ValueError, TypeError, RecursionError):
+        run.remarks.append(f"{name} beside it could not be read")
+        return []
+
+
+def add_dumps(run: LoggedRun, path: Path) -> None:
+    """Give a run of TRL or verl the settings and samples that lie beside its log."""
+    folder, console = path.parent, path.with_name("verl.log")
+    if run.trainer == "trl":
+        folder = folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder
+        run.samples, remarks = trl_samples(folder, run.rows)
+    else:
+        if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
+            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings, run.config = verl_settings(config), flat_config(config)
+        run.samples, remarks = verl_samples(folder, run.config)
+    run.remarks += remarks
+
+
+def load_run(source: str, group_size: int = 0, columns: dict[str, str] | None = None) -> LoggedRun:
+    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl.
+
+    Args:
+        source: the file or folder.
+        group_size: completions per prompt, where the log does not say.
+        columns: names in this log of figures of FIGURES.
+    """
+    path, later = Path(source), []
+    if path.is_dir():
+        path, *later = starts_of(log_of_folder(path))
+    run = parse(path, "\n".join(map(read_text, [path, *later])), columns or {})
+    if later:
+        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
+    if run.format == "metrics.jsonl":
+        run.samples = samples_beside(path, run)
+        for config in beside(path, "config.json", run):
+            trainer, run.settings = our_settings(config)
+            run.trainer, run.config = trainer or run.trainer, config
+        for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
+            run.settings, run.config = page_settings(given), given
+    if run.trainer in ("trl", "verl"):
+        add_dumps(run, path)
+    if group_size:
+        run.settings["group_size"] = group_size
+    seen = len(run.steps())
+    need_log(
+        seen or run.broken,
+        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; try diagnose.py --columns reward=NAME",
+    )
+    return run
+
+
+def dialect_of(run: LoggedRun) -> str:
+    """Whose metric names a run's log has."""
+    return run.trainer if run.trainer in ("trl", "verl") else "ours"

@@ -1,0 +1,13 @@
+"""Rewards: loading and calling a user's functions, and the answers that texts state."""
+
+ROOMS = (
+    "extracts",
+    "stated_answers",
+    "text_servers",
+    "reward_texts",
+    "user_code",
+    "schema_examples",
+    "reward_forms",
+    "reward_calls",
+    "rewards",
+)

@@ -1,0 +1,60 @@
+"""Texts from OpenAI-compatible servers: one completion a request, a busy server is asked again."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+
+from parts.foundation.messages import UserError
+
+
+def is_server(source: str) -> bool:
+    """Whether a model is behind HTTP."""
+    return source.startswith(("http://", "https://"))
+
+
+def server_json(url: str, body: dict | None, hint: str) -> dict:
+    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
+
+    Args:
+        hint: what the user may try where no answer comes.
+    """
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    for attempt in range(5):
+        try:
+            with urllib.request.urlopen(request, timeout=600) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            what = f"{error} {error.read()[:200]!r}"
+            if error.code not in (408, 429, 500, 502, 503, 504):
+                break
+        except (OSError, ValueError) as error:
+            what = str(error)
+        time.sleep(0.5 * 2**attempt)
+    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+
+
+def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
+    """One completion: messages go to /chat/completions, text to /completions.
+
+    Args:
+        body: model, max_tokens, temperature and further fields of the request.
+
+    Returns:
+        (text, the server's finish_reason, its count of tokens or None).
+    """
+    chat = isinstance(prompt, list)
+    if chat and prompt[-1]["role"] == "assistant":  # as vLLM and SGLang go on with it
+        body = body | {"add_generation_prompt": False, "continue_final_message": True}
+    url = base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
+    answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)
+    try:
+        choice = answer["choices"][0]
+        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+    except (KeyError, IndexError, TypeError):
+        raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
+    return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")

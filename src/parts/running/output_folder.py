@@ -1,0 +1,129 @@
+"""The output folder: whose run it holds, folders that appear whole or not at all, modes as the umask says."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from parts.foundation.messages import UserError, is_disk_full, need
+from parts.foundation.processes import gather_rows, world
+from parts.foundation.settings import BaseConfig, free_on_resume
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        intact = "earlier checkpoints are intact"
+        if is_disk_full(error):
+            advice = f"expected room for it; try to free some; {intact}"
+            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
+
+
+def saved_settings(folder: Path) -> dict:
+    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
+    if not (folder / "config.json").exists():
+        return {}
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:  # broken
+        saved = None
+    need(
+        isinstance(saved, dict) and "output_dir" in saved,
+        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
+        "--output_dir",
+    )
+    return saved
+
+
+def finished_work(folder: Path) -> list[str]:
+    """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
+    log = folder / "metrics.jsonl"
+    names = ["final"] if (folder / "final").exists() else []
+    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
+        names.append("metrics.jsonl")
+    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
+        names.append("checkpoints")
+    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
+        names.append("rounds")
+    return names
+
+
+def check_folder(config: BaseConfig) -> bool:
+    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+
+    Raises:
+        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    """
+    folder = Path(config.output_dir)
+    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    if not work:
+        return False
+    if not config.resume:
+        raise UserError(
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir"
+        )
+    changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+    text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+    need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    return True
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json and versions.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))

@@ -1,0 +1,11 @@
+"""Sampling completions with the policy, here or in vLLM, and scoring them."""
+
+ROOMS = (
+    "sampling",
+    "sync_check",
+    "vllm_options",
+    "generators",
+    "sampling_vllm",
+    "early_scores",
+    "rollouts",
+)

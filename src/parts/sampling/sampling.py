@@ -1,0 +1,218 @@
+"""Sampling with the policy itself: a KV cache, rows that leave the batch when they end."""
+
+import functools
+import itertools
+from collections.abc import Callable
+
+from parts.foundation.messages import DivergedError
+from parts.foundation.processes import world
+from parts.foundation.settings import BaseConfig
+from parts.networks.batches import left_pad
+from parts.networks.cache_probe import decoding_of_policy, select_rows
+from parts.networks.forward import cached_states, lm_logits, next_states
+from parts.networks.group_cache import group_rows, worth_grouping
+from parts.networks.key_cache import KeptTexts, continued
+from parts.networks.models import Models
+from parts.networks.precision import autocast, widest_float
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+def steps_between_looks(device) -> int:
+    """How many tokens are sampled between looks at which rows have ended: for each one a device is waited for."""
+    return 1 if device.type == "cpu" else 8
+
+
+class Ended:
+    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
+
+    def __init__(self, tell: Callable, numbers: list[int]):
+        self.tell, self.numbers, self.told = tell, numbers, set()
+
+    def look(self, rows, tokens, lengths) -> None:
+        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
+        new = [row for row in rows.tolist() if row not in self.told]
+        self.told.update(new)
+        self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        self.config, self.models = config, models
+        self.decoding = decoding_of_policy(config, models)
+
+    def sync(self, step: int = 0) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        outputs = [None] * len(prompts)
+        for rows in self.batches(list(map(len, prompts))):
+            batch = [prompts[i] for i in rows]
+            ended = tell and Ended(tell, rows)
+            sampled = self.sample(
+                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
+            )
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def batches(self, lengths: list[int]) -> list[list[int]]:
+        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        groups = [order]
+        if not self.decoding.pads:
+            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+
+    def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
+
+        Args:
+            groups: the cache may hold them once, too.
+        """
+        import torch
+
+        models, once = self.models, prompts
+        if self.config.reuse_prefill and self.decoding.leaving:
+            once = list(map(list, dict.fromkeys(map(tuple, prompts))))
+        ids, mask = left_pad(once, models.pad_id, models.device)
+        with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, None)
+        states = states[:, -1]
+        if len(once) < len(prompts):
+            place = {tuple(ids): i for i, ids in enumerate(once)}
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            if groups and worth_grouping(cache, len(prompts)):
+                cache = group_rows(cache, mask, index)
+            else:
+                select_rows(cache, index)
+            states, mask = states[index], mask[index]
+        return states, mask, cache
+
+    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
+        """Completions of the texts that a cache holds, as `generate` returns them.
+
+        Args:
+            states: [B, H] after the last token of each.
+            mask: [B, T], 1 on the tokens of the texts.
+            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+            ended: an Ended, to be told of rows.
+        """
+        import torch
+
+        models, limit, device = self.models, self.config.max_new_tokens, self.models.device
+        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
+        logprobs = torch.zeros(n, limit, device=device)
+        lengths = torch.full((n,), limit, device=device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(device)).to(device)
+        rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
+        running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
+        mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        with torch.no_grad(), autocast(self.config, device):
+            for t in range(limit):
+                logits = lm_logits(models.policy, states).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ending = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ending, t + 1, lengths[rows])
+                running &= ~ending
+                alive = int(running.sum()) if t % every == every - 1 else len(rows)
+                if ended and t % every == every - 1:
+                    ended.look(rows[~running], tokens, lengths)
+                if not alive or t + 1 == limit:
+                    break
+                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
+                    keep = running.nonzero().squeeze(-1)
+                    if leave:
+                        leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
+                    select_rows(cache, keep)
+                    rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
+                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+        if leave:
+            leave(cache, None, rows, lengths)
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        if ended:
+            ended.look(torch.arange(n), tokens, lengths)
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+    def step(self, token, mask, cache, padded: bool) -> tuple:
+        """(states [B, H] after one more token [B] for each row, cache)."""
+        if self.decoding.plain:
+            return next_states(self.models.policy, token, mask, cache, padded), cache
+        states, cache = cached_states(self.models.policy, token[:, None], mask, cache)
+        return states[:, -1], cache
+
+
+class TurnSampler:
+    """Samples the turns of conversations: what was read and said up to a turn is not read again by the next.
+
+    A turn that is no single batch is sampled as any prompts are, and nothing is kept of it.
+    """
+
+    def __init__(self, engine: HFEngine):
+        self.engine, self.kept = engine, KeptTexts()
+
+    def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; where a prompt begins with what is kept of its conversation, it is gone on with.
+
+        Args:
+            numbers: which conversation each prompt is of, the same in each turn.
+        """
+        engine, kept, self.kept = self.engine, self.kept, KeptTexts()
+        if len(engine.batches(list(map(len, prompts)))) != 1:
+            return engine.generate(prompts, noise)
+        texts = dict(zip(numbers, prompts, strict=True))
+        if kept.begins(texts):
+            order, states, mask, cache = continued(kept, texts, self.read_on)
+        else:
+            order, (states, mask, cache) = numbers, engine.read(prompts)
+        del kept
+        place = {number: i for i, number in enumerate(numbers)}
+        noise = None if noise is None else noise[[place[number] for number in order]]
+        keep = functools.partial(self.kept.take, order, mask)
+        found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
+        return [found[number] for number in numbers]
+
+    def read_on(self, new: list[list[int]], mask, cache) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache)."""
+        import torch
+
+        models = self.engine.models
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
+        mask = torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.engine.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
+
+
+def turn_sampler(engine) -> Callable:
+    """`(prompts, noise, numbers) -> completions` of an engine, for the turns of the conversations of one batch."""
+    if isinstance(engine, HFEngine) and engine.decoding.plain and engine.config.reuse_prefill:
+        return TurnSampler(engine).generate
+    return lambda prompts, noise, numbers: engine.generate(prompts, noise)

@@ -1,0 +1,194 @@
+"""Sampling with vLLM on the same GPU, and copying the weights into it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+from parts.foundation.messages import UserError, need
+from parts.foundation.processes import gather_rows, world
+from parts.foundation.settings import BaseConfig
+from parts.networks.adapters import adapter_settings, base_of, merge_command
+from parts.networks.models import Models, unwrapped
+from parts.networks.precision import compute_dtype
+from parts.sampling.generators import untouched_generators
+from parts.sampling.sync_check import SyncCheck, logprob_gap
+from parts.sampling.vllm_options import VLLM_PIP, import_vllm, vllm_options
+
+OURS = {  # arguments of the engine that follow from the run's settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
+    "logprobs_mode": "to leave it out",
+    "distributed_executor_backend": "to leave it out",
+    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
+    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "data_parallel_size": "torchrun",
+    "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
+}
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
+PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
+
+
+def check_copies(source: str, policy) -> None:
+    """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
+    from transformers import AutoConfig
+
+    settings = adapter_settings(source)
+    if not settings:
+        return
+    base = AutoConfig.from_pretrained(base_of(source)).get_text_config()
+    more = [
+        name for name in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias") if settings.get(name)
+    ]
+    if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
+        more.append("rows of added tokens")
+    need(
+        not more,
+        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
+        f"alone; try hf, or {merge_command(source)}",
+    )
+
+
+class VllmEngine:
+    """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
+        self.vllm = import_vllm("--rollout_engine vllm", "hf")
+        self.config, self.models = config, models
+        self.watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or --rollout_engine hf")
+        longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+        length = config.max_prompt_tokens + config.max_new_tokens
+        if getattr(config, "environment", ""):
+            length = config.conversation_tokens
+        settings = {
+            "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
+            "gpu_memory_utilization": config.vllm_memory,
+            "max_model_len": min(length, longest or length),
+            "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
+            "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
+            "seed": config.seed,
+        }
+        if models.device.type == "cpu":
+            settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
+        settings |= vllm_options(config.vllm_args, OURS)
+        self.apart, self.request = bool(settings.get("enable_lora")), None  # adapters are sent as they are, not merged
+        if self.apart:
+            need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
+            rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
+            settings = {"max_lora_rank": rank} | settings
+        check_copies(config.model, models.policy)
+        self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        try:
+            with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
+                self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
+        except Exception as error:
+            raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        known = unwrapped(models.policy).known_tokens
+        for layer in self.network().get_model().modules() if known else ():
+            if type(layer).__name__ == "LogitsProcessor":
+                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
+
+    def network(self):
+        """What runs vLLM's model in this process."""
+        return self.llm.llm_engine.model_executor.driver_worker.model_runner
+
+    def weights(self) -> Iterator[tuple]:
+        """The policy's tensors under their own names, as vLLM loads them from a folder.
+
+        LoRA's deltas are added on the way, unless vLLM adds them: merging into the base and back would wear it out in
+        bf16.
+        """
+        policy = unwrapped(self.models.policy)
+        adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+        for key, x in policy.state_dict().items():
+            owner, base, leaf = key.rpartition(".base_layer.")
+            if base and leaf == "weight" and not self.apart:
+                x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+            if "lora_" not in key:
+                yield key.replace(".base_layer", ""), x
+
+    def adapters(self) -> Iterator[tuple]:
+        """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
+        policy = unwrapped(self.models.policy)
+        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
+        for name, x in policy.named_parameters() if self.apart else ():
+            key = name.replace(".default", "")
+            if ".lora_A.default." in name:
+                yield key, x, 1.0
+            elif ".lora_B.default." in name:
+                yield key, x, scaling[name.partition(".lora_B.")[0]]
+
+    def send_adapters(self) -> None:
+        """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
+        from vllm.lora.request import LoRARequest
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
+            self.request = LoRARequest("policy", 1, folder)
+            self.llm.llm_engine.remove_lora(1)
+            try:
+                self.llm.llm_engine.add_lora(self.request)
+            except Exception as error:
+                told = f"got enable_lora=true, and vLLM does not take these adapters: {error}; expected layers that it "
+                raise UserError(f"{told}has adapters for; try to leave it out: merged weights are copied") from error
+
+    def sync(self, step: int = 0) -> None:
+        """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
+
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again. With
+        adapters apart nothing else is sent, as the base that the engine has loaded does not change.
+        """
+        import torch
+
+        if self.apart:
+            self.send_adapters()
+        else:
+            with torch.no_grad():
+                self.network().reload_weights(weights_iterator=self.weights())
+        self.llm.reset_prefix_cache()
+        if self.watch.due(step):
+            failure = None
+            try:
+                self.check(step)
+            except Exception as error:  # the other processes wait for this one: tell them
+                failure = error
+            gather_rows([], failure)
+
+    def check(self, step: int) -> None:
+        """Raise StaleSamplerError unless the engine has the policy's weights."""
+        import torch
+
+        with torch.no_grad():
+            self.watch.compare(step, self.weights(), self.network().get_model(), self.adapters())
+        prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
+        prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
+        outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
+        self.watch.judge(step, logprob_gap(self.config, self.models, prompts, outputs), self.exact)
+
+    def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate, but all rows draw from one generator, which the first draw of `noise` seeds.
+
+        The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
+        A seed for each row would keep vLLM from sampling all rows at once.
+
+        Args:
+            limit: most tokens of a completion, where it is not max_new_tokens.
+        """
+        if not prompts:
+            return []
+        length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
+        shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+        shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
+        params = self.vllm.SamplingParams(**shared)
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
+            outputs = [
+                done.outputs[0]
+                for done in self.llm.generate(requests, params, use_tqdm=False, lora_request=self.request)
+            ]
+        return [
+            (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
+        ]
