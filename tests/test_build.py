@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, load_module, script_env
+from conftest import ROOT, load_module
 
 build = load_module(ROOT / "tools" / "build.py", "script_build")
 
@@ -152,9 +152,3 @@ def test_files_that_are_not_as_built_are_named(tree, monkeypatch, capsys):
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said] == ["scripts/one.py", "scripts/two.py", "scripts/three.py"]
     assert "no such file" in said[0] and "try make build" in said[1] and "no program" in said[2]
-
-
-@pytest.mark.long
-def test_the_scripts_of_this_bundle_are_what_src_gives():
-    done = subprocess.run([sys.executable, ROOT / "tools/build.py", "--check"], capture_output=True, env=script_env())
-    assert done.returncode == 0, done.stdout
