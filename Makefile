@@ -65,6 +65,7 @@ check: setup  ## lint, format, size budgets, built files as src/ gives them, the
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py
+	$(RUN) tools/check_texts.py
 	$(RUN) tools/make_glossary.py --check
 	$(RUN) tools/build.py --check
 	$(RUN) tools/make_notebook.py --check

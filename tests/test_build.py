@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ import pytest
 from conftest import ROOT, load_module
 
 build = load_module(ROOT / "tools" / "build.py", "script_build")
+
+check_texts = load_module(ROOT / "tools" / "check_texts.py", "script_check_texts")
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 
 HEAD = '#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n# ///\n"""One sentence."""\n'
 TREE = {
@@ -35,7 +39,7 @@ def tree(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "FLOORS", ("low", "high"))
     (tmp_path / "scripts").mkdir()
 
-    def write(**changes):
+    def write(files=None, **changes):
         names = {name.replace("/", "_").removesuffix(".py"): name for name in TREE}
         for key in changes.keys() - names.keys():
             names[key] = f"parts/low/{key}.py"
@@ -43,6 +47,8 @@ def tree(tmp_path, monkeypatch):
             path = tmp_path / "src" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(changes.get(key, TREE.get(name)))
+        for name, text in (files or {}).items():
+            (tmp_path / "src" / name).write_text(text)
         for path, text in build.differences(tmp_path):
             path.write_text(text)
         return {path.stem: path.read_text() for path in (tmp_path / "scripts").iterdir()}
@@ -100,6 +106,66 @@ def test_one_changed_line_changes_the_scripts_that_have_it(tree):
     assert after["one"] == before["one"] and after["two"] != before["two"]
 
 
+TEXTS = {
+    "plain": "<p>one</p>\n  two\n",
+    "backslashes": "/\\d+\\\\/\n\\\n",
+    "quotes": 'say """yes"""\n',
+    "both": "\"\"\" and ''' and \\n \u2028 \x0c \x00 \t {x}\r\n'a' \"b\"\n",
+    "quote at the end": 'a "b"',
+    "backslash at the end": "C:\\",
+    "program": '"""A program."""\n\nWORD = r"\\d\\n"\n',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_script_holds_the_text_of_a_file(tree, text):
+    room = (
+        '"""Its run."""\n\nfrom parts.low.file_text import file_text\n\n# the page\nPAGE = file_text("page.txt")\n\n\n'
+    )
+    room += "def main():\n    return PAGE\n"
+    files = {
+        "programs/two/page.txt": text,
+        "parts/low/__init__.py": '"""."""\nROOMS = ("words", "settings", "file_text")',
+    }
+    part = (ROOT / "src/parts/foundation/file_text.py").read_text()
+    tree(files, programs_two_run=room, file_text=part)
+    script = tree.root / "scripts/two.py"
+    assert "\n# the page\nPAGE = " in script.read_text() and "file_text(" not in script.read_text()
+    built = load_module(script, "script_with_a_text")
+    assert built.PAGE == (tree.root / "src/programs/two/page.txt").read_text()
+    for command in (["format", "--check"], ["check", "--select", "F,I,E9"]):
+        done = subprocess.run([sys.executable, "-m", "ruff", *command, "--no-cache", script], capture_output=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_by_import_a_text_is_read_from_beside_the_room(tmp_path):
+    (tmp_path / "page.txt").write_text("wörds\n", encoding="utf-8")
+    (tmp_path / "room.py").write_text(
+        'from parts.foundation.file_text import file_text\n\nPAGE = file_text("page.txt")\n'
+    )
+    assert load_module(tmp_path / "room.py", "room_with_a_text").PAGE == "wörds\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.html", "{% if x %}<p>{{ x }}</p>{% endif %}<br>\n", ""),
+        ("a.html", "{% if x %}<p>\n", "Unexpected end of template"),
+        ("a.html", "<p>\n<b></p>\n", "line 2: got </p>; expected </b> of line 2"),
+        ("a.html", "<p>\n", "line 1: <p> is not closed"),
+        ("a.css", "/* { */ a:hover { color: red } @media (x) { b { color: red; } }\n", ""),
+        ("a.css", "a { color: red;\n", "a { is not closed"),
+        ("a.css", "a {\n color red;\n}\n", "line 2: got 'color red'"),
+        ("a.js", "const a = 1;\n", ""),
+        pytest.param("a.js", "const a = ;\n", "SyntaxError", marks=needs_node),
+    ],
+)
+def test_texts_are_checked(tmp_path, capsys, name, text, message):
+    (tmp_path / name).write_text(text)
+    assert check_texts.main(tmp_path) == bool(message) and message in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -123,6 +189,12 @@ def test_one_changed_line_changes_the_scripts_that_have_it(tree):
         ({"programs_two_settings": "from json import half\n\nSIZE = half\n"}, "expected one thing of a name"),
         ({"programs_two_settings": "SIZE = later()\n\n\ndef later():\n    return 1\n"}, "used at import"),
         ({"programs_two___init__": HEAD + '\nROOMS = ("run",)\n'}, "without or beyond settings"),
+        (
+            {"parts_low_words": 'TWO = file_text("none.txt")\n'},
+            "got file_text of none.txt; expected such a file in low/",
+        ),
+        ({"parts_low_words": "TWO = file_text(half)\n"}, "expected NAME = file_text"),
+        ({"parts_low_words": 'TWO = {1: file_text("words.py")}\n'}, "expected NAME = file_text"),
         ({"extra": '"""A part that no floor names."""\n'}, "without or beyond extra"),
     ],
 )

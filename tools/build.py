@@ -9,6 +9,9 @@ A program is `src/programs/NAME.py`, or a folder with a room per section, whose 
 `src/parts/`, the floors; FLOORS is their order, and `ROOMS` in a floor's `__init__.py` is the order inside it. Imports
 go one way: a room imports floors and earlier rooms of its own folder, a floor imports earlier floors.
 
+`NAME = file_text("page.html")` at the top of a room stands for a file in the room's folder: a script has its text as a
+literal. Lines of such files end at column 120, as those of all scripts.
+
 A script begins with its head and a table of contents. Then come, of the parts, the names that the program uses,
 directly or not, and last the program's own rooms.
 
@@ -19,6 +22,7 @@ directly or not, and last the program's own rooms.
 import argparse
 import ast
 import builtins
+import json
 import re
 import symtable
 import sys
@@ -42,6 +46,7 @@ FLOORS = (
 )
 ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
 KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}
+FILE_TEXT = "file_text"  # parts.foundation.file_text: a room's text that is a file of its own
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 HEAD = """\
 # Built from {source} by tools/build.py: a change belongs there, then `make build`.
@@ -160,17 +165,23 @@ def read_room(name: str, path: Path, root: Path) -> Room:
     end = body[0].end_lineno if documented else 0  # the last line that is dealt with
     room.head = "\n".join(lines[:end])
     for node in body[documented:]:
+        line, last = first_line(node), node.end_lineno
         if isinstance(node, ast.Import | ast.ImportFrom):
             read_import(room, node)
         elif isinstance(node, (*DEFINITIONS, ast.Assign, ast.AnnAssign)) or is_entry(node):
-            between = lines[end : first_line(node) - 1]
+            between = lines[end : line - 1]
             gap = next((i for i, line in enumerate(between) if line.strip()), len(between))
-            text = "\n".join([*between[gap:], *lines[first_line(node) - 1 : node.end_lineno]])
+            text = "\n".join([*between[gap:], *lines[line - 1 : last]])
             names = () if is_entry(node) else bound_names(node)
-            room.items.append(Item(names, text, first_line(node), gap, node))
+            if is_file_text(node):
+                text = "\n".join([*between[gap:], with_file(room, node, path.parent)])
+                node = ast.parse(text).body[0]
+            room.items.append(Item(names, text, line, gap, node))
+            if FILE_TEXT in room.items[-1].uses and FILE_TEXT not in names:
+                room.fail(line, f'got {FILE_TEXT} inside a statement; expected NAME = {FILE_TEXT}("page.html")')
         else:
             room.fail(node.lineno, "got a statement that runs at import; expected definitions, constants and imports")
-        end = node.end_lineno
+        end = last
     forbid_inner_imports(room, body)
     names = [name for item in room.items for name in item.names]
     for name in {name for name in names if names.count(name) > 1}:
@@ -181,6 +192,44 @@ def read_room(name: str, path: Path, root: Path) -> Room:
 def first_line(node: ast.stmt) -> int:
     """Line of a statement's first decorator, or its own."""
     return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+
+
+def is_file_text(node: ast.stmt) -> bool:
+    """Whether a statement is `NAME = file_text("page.html")`."""
+    call = getattr(node, "value", None)
+    return isinstance(node, ast.Assign) and isinstance(call, ast.Call) and ast.unparse(call.func) == FILE_TEXT
+
+
+def with_file(room: Room, node: ast.Assign, folder: Path) -> str:
+    """`NAME = literal` in the place of `NAME = file_text("page.html")`."""
+    name, arguments = ast.unparse(node.targets[0]), [getattr(a, "value", None) for a in node.value.args]
+    if len(arguments) != 1 or not isinstance(arguments[0], str):
+        room.fail(node.lineno, f'got {ast.unparse(node)}; expected NAME = {FILE_TEXT}("page.html")')
+    path = folder / arguments[0]
+    if not path.is_file():
+        room.fail(node.lineno, f"got {FILE_TEXT} of {path.name}; expected such a file in {folder.name}/")
+    return f"{name} = {literal(path.read_text(encoding='utf-8'))}"
+
+
+def literal(text: str) -> str:
+    """A text as a string literal that the formatter leaves as it is: lines as they are if any quotes allow it."""
+    forms = ('r"""{}"""', "r'''{}'''") if "\\" in text else ('"""\\\n{}"""', "'''\\\n{}'''")
+    for form in forms:
+        try:
+            if ast.literal_eval(candidate := form.format(text)) == text:
+                return candidate
+        except (SyntaxError, ValueError):
+            continue
+    lines = "".join(f"        {quoted(line)},\n" for line in text.splitlines(keepends=True))
+    return f'"".join(\n    [\n{lines}    ]\n)'
+
+
+def quoted(line: str) -> str:
+    """A line as a literal in those quotes that need fewer escapes."""
+    parts = [json.dumps(part, ensure_ascii=False)[1:-1] for part in line.split('"')]
+    if line.count('"') > line.count("'"):
+        return "'" + '"'.join(parts).replace("'", "\\'") + "'"
+    return '"' + '\\"'.join(parts) + '"'
 
 
 def is_inside(module: str | None) -> bool:

@@ -1,6 +1,7 @@
 """Errors, settings, processes: what every program starts with."""
 
 ROOMS = (
+    "file_text",
     "messages",
     "bundle",
     "dialect",
