@@ -1,115 +1,174 @@
-"""The command line."""
+"""The files beside the Dockerfile, and the command line."""
 
 import argparse
 import json
+import os
+import re
+import shlex
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, tell
 from parts.foundation.settings import parse_flags
-from programs.generate_dockerfile.dockerfile import dockerfile
-from programs.generate_dockerfile.flags import Config
-from programs.generate_dockerfile.outputs import commands, outputs, write
-from programs.generate_dockerfile.pins import ImagePlan, make_plan
-from programs.generate_dockerfile.stacks import IMAGES, STACKS, WHEELS
-from programs.generate_dockerfile.tables import APT_PINS, BUNDLE_FOLDERS
+from programs.generate_dockerfile.files import (
+    BUNDLE_FOLDERS,
+    COMPOSE,
+    DEVCONTAINER,
+    DOCKERFILES,
+    NO_SECRETS,
+    ONLY_BUNDLE,
+    PINS,
+)
+from programs.generate_dockerfile.plan import ImagePlan, make_plan
+
+REMOVED = {  # flags of earlier versions, and what takes their place
+    **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
+    **dict.fromkeys(("verl_base", "megatron", "flash_attn", "no_flash_attn"), "--style verl, whose image has them"),
+    "from_env": "editing the written Dockerfile with the versions of `pip freeze`",
+    "print_build": "it without: the commands are always printed",
+    "json": "--list alone: the table is TOML",
+}
 
 
-def read_flags(argv: "list[str] | None") -> Config:
-    """Read the command line; flags work with `_` and `-`."""
+def read_flags(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line; flags work with `_` and `-`.
+
+    Raises:
+        UserError: a flag that an earlier version had.
+    """
+    for word in sys.argv[1:] if argv is None else argv:
+        name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+        need(
+            not (word.startswith("--") and name in REMOVED), f"got --{name}, which was removed; try {REMOVED.get(name)}"
+        )
     parser = argparse.ArgumentParser(
-        usage="%(prog)s [--flag value ...]    (--help has all flags)",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    for entry in fields(Config):
-        name, help = entry.name, entry.metadata["help"]
-        if entry.default and isinstance(entry.default, str):
-            help = f"{help} (default: {entry.default})"
-        flags = list(dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]))
-        if entry.type is bool:
-            parser.add_argument(*flags, dest=name, action="store_true", default=entry.default, help=help)
-        elif name == "extra":
-            parser.add_argument(*flags, action="append", default=[], metavar="NAME==V", help=help)
-        else:
-            optional = {"nargs": "?", "const": True} if name in ("vllm", "sglang") else {}
-            shown = {"metavar": name.upper()} if entry.metadata["choices"] is None else {}
-            more = {"choices": entry.metadata["choices"], **shown, **optional}
-            parser.add_argument(*flags, dest=name, default=entry.default, help=help, **more)
-    off = {"dest": "flash_attn", "action": "store_false", "default": None, "help": "without flash-attn"}
-    parser.add_argument("--no_flash_attn", "--no-flash-attn", **off)
-    return Config(**vars(parse_flags(parser, argv)))
+    parser.add_argument("--style", default="base", choices=list(DOCKERFILES), help="what the image is for")
+    parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
+    parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
+    parser.add_argument("--extra", action="append", default=[], metavar="NAME==V", help="further pin; may be repeated")
+    parser.add_argument("--output", default="Dockerfile", help="file to write, or - for stdout and no other file")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
+    parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
+    parser.add_argument("--list", action="store_true", help="print the table of versions and end")
+    return parse_flags(parser, argv)
 
 
-def table() -> dict[str, list[dict]]:
-    """The tables, as JSON takes them."""
+def dropped(plan: ImagePlan) -> list[str]:
+    """Comments that mark the lines of compose.yaml which an image does not need."""
+    unfit = {"GPU": plan.cuda == "cpu", "verl": plan.style != "verl", "nanochat": plan.style != "nanochat"}
+    return [mark for mark, is_unfit in unfit.items() if is_unfit]
+
+
+def compose(plan: ImagePlan, output: Path) -> str:
+    """A compose file with the GPUs, shared memory, caches, and tokens by name."""
+    folder, context = output.absolute().parent, plan.context(output)
+    text = re.sub(rf"(?m)^.*# (?:{'|'.join(dropped(plan))})\b.*\n", "", COMPOSE)
+    text = re.sub(r"  # (?:GPU|nanochat|verl)$", "", text, flags=re.M)
+    values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
+    values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)
+    return re.sub('"@([A-Z]+)@"', lambda mark: json.dumps(values[mark[1]]), text)
+
+
+def devcontainer(plan: ImagePlan, output: Path) -> str:
+    """A devcontainer.json for the folder that holds the Dockerfile."""
+    content = json.loads(DEVCONTAINER)
+    folder = output.absolute().parent / ".devcontainer"
+    content["name"] = plan.name
+    content["build"]["dockerfile"] = os.path.relpath(output.absolute(), folder)
+    content["build"]["context"] = os.path.relpath(plan.context(output), folder)
+    content["hostRequirements"]["gpu"] = plan.cuda != "cpu"
+    content["runArgs"] = run_flags(plan)
+    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in caches(plan).items()]
+    return json.dumps(content, indent=2) + "\n"
+
+
+def caches(plan: ImagePlan) -> dict[str, str]:
+    """Named volumes and where they are mounted."""
+    volumes = {"hf-cache": "/cache/huggingface"}
+    return volumes | ({"nanochat-cache": "/cache/nanochat"} if plan.style == "nanochat" else {})
+
+
+def run_flags(plan: ImagePlan) -> list[str]:
+    """Flags of `docker run`; torch and NCCL share tensors through /dev/shm."""
+    flags = ["--shm-size=16g"] if plan.cuda == "cpu" else ["--gpus=all", "--shm-size=16g"]
+    return flags + (["--network=host", "--cap-add=SYS_ADMIN"] if plan.style == "verl" else [])
+
+
+def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
+    """Build, run and push, as typed into a shell."""
+    program = {
+        "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
+        "trl": "trl vllm-serve --help",
+        "verl": "python3 -m verl.trainer.main_ppo --help",
+        "nanochat": "python -m scripts.chat_rl --help",
+    }[plan.style]
+    volumes = [word for name, path in caches(plan).items() for word in ("--volume", f"{name}:{path}")]
+    tokens = ["--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
+    build = ["docker", "build", "--platform", "linux/amd64", "--file", str(output), "--tag", plan.name]
+    start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *volumes, *tokens]
     return {
-        "images": [vars(row) for row in IMAGES],
-        "wheels": [vars(row) for row in WHEELS],
-        "stacks": [{name: value for name, value in vars(row).items() if value} for row in STACKS],
-        "ubuntu": [{"package": name, "version": version} for name, version in APT_PINS.items()],
+        "build": shlex.join([*build, os.path.relpath(plan.context(output))]),
+        "run": f'{shlex.join(start)} --volume "$PWD:/workspace" {plan.name} {program}',
+        "push": f'docker tag {plan.name} "$REGISTRY/{plan.name}" && docker push "$REGISTRY/{plan.name}"',
     }
 
 
-def table_text() -> str:
-    """The tables for a reader."""
-    lines = ["IMAGES"]
-    lines += [f"  {row.use:<12}{row.cuda:<6}{row.tag}  [{row.date}, {row.source}]" for row in IMAGES]
-    lines += ["", "TORCH: CUDA of the wheel on PyPI, and of torch's own index"]
-    lines += [f"  {row.torch:<8}{row.pypi:<6}{' '.join(row.others):<16}[{row.date}, {row.source}]" for row in WHEELS]
-    lines += ["", "STACKS: what fits together; each line is a choice of --style and versions"]
-    for row in STACKS:
-        base = f" --verl_base {row.base}" if row.style == "verl" else ""
-        lines.append(f"  --style {row.style}{base}  cuda {' '.join(row.cudas)}  python {' '.join(row.pythons)}")
-        options = {"flash-attn": row.flash_attn} if row.flash_attn else {}
-        for title, pins in (("pins", row.pins), ("held", row.held), ("option", {**options, **row.megatron})):
-            lines += [f"      {title}: " + " ".join(f"{n}=={v}" for n, v in pins.items())] if pins else []
-        lines += [f"      note: {row.note}"] if row.note else []
-        lines.append(f"      [{row.date}, {row.source}]")
-    return "\n".join(lines)
+def write(files: dict[Path, str], force: bool) -> None:
+    """Write all files, or none.
+
+    Raises:
+        UserError: A file exists with another text and force is off, or cannot be written.
+    """
+    kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
+    need(force or not kept, f"got {', '.join(kept)} already there; expected new files; try --force or another --output")
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"got {error} at {path}; expected a folder to write to; try another --output") from error
 
 
-def generate(config: Config) -> None:
+def generate(args: argparse.Namespace) -> None:
     """Write the files and report them.
 
     Raises:
         UserError: Bad input.
     """
-    if Path(config.output).is_dir():
-        config.output = str(Path(config.output) / "Dockerfile")
-    plan = make_plan(config)
+    plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
     missing = [name for name in BUNDLE_FOLDERS if plan.style == "base" and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
-    if plan.local:
-        print(f"left out, installed from no index: {', '.join(plan.local)}", file=sys.stderr)
-    if not plan.uid:
-        print("the container runs as root; try --user trainer:1000", file=sys.stderr)
-    if config.output == "-":
-        need(not config.compose and not config.devcontainer, "got --output -; expected a file beside; try --output F")
-        plan = ImagePlan(**{**vars(plan), "output": "Dockerfile"})
-        tell(dockerfile(plan), end="")
+    if args.output == "-":
+        need(not args.compose and not args.devcontainer, "got --output -; expected a file beside; try --output F")
+        tell(plan.dockerfile, end="")
         return
-    files = outputs(plan, config)
-    write(files, config.force)
+    output = Path(args.output)
+    if output.is_dir():
+        output /= "Dockerfile"
+    # BuildKit reads NAME.dockerignore beside the Dockerfile first; the context may be another folder
+    ignore = f"{output.name}.dockerignore" if plan.style == "base" else ".dockerignore"
+    files = {output: plan.dockerfile, output.parent / ignore: ONLY_BUNDLE if plan.style == "base" else NO_SECRETS}
+    if args.compose:
+        files[output.parent / "compose.yaml"] = compose(plan, output)
+    if args.devcontainer:
+        files[output.parent / ".devcontainer" / "devcontainer.json"] = devcontainer(plan, output)
+    write(files, args.force)
     report = {"files": [str(path) for path in files], "image": plan.name, "from": plan.image}
-    report |= {"requirements": plan.requirements, "note": plan.choice.stack.note}
-    if config.print_build:
-        report["commands"] = commands(plan)
-        print("\n".join(report["commands"].values()), file=sys.stderr)
-    tell(json.dumps(report, indent=2))
+    tell(json.dumps(report | {"requirements": plan.requirements, "commands": commands(plan, output)}, indent=2))
 
 
-def main(argv: "list[str] | None" = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    config = read_flags(argv)
     try:
-        if config.list:
-            tell(json.dumps(table(), indent=2) if config.json else table_text())
+        args = read_flags(argv)
+        if args.list:
+            tell(PINS, end="")
         else:
-            generate(config)
+            generate(args)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code

@@ -1,0 +1,114 @@
+"""What an image holds: a row of the table, and further packages."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import need
+from programs.generate_dockerfile.files import DOCKERFILES, PINS
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """All that a Dockerfile is made from."""
+
+    style: str
+    cuda: str
+    torch: str
+    index: str  # torch's own, where PyPI's wheel is for another CUDA version; else empty
+    image: str  # tag that the image starts from
+    pins: dict[str, str]
+    extras: dict[str, str]
+    name: str
+
+    @property
+    def requirements(self) -> list[str]:
+        """Every pin that the image installs, as a resolver takes them."""
+        pins = {"torch": self.torch, **self.pins, **self.extras}
+        return [f"{name}=={version}" for name, version in pins.items()]
+
+    def context(self, output: Path) -> Path:
+        """Folder that the build may copy from."""
+        return BUNDLE if self.style == "base" else output.absolute().parent
+
+    @property
+    def dockerfile(self) -> str:
+        """Text of the Dockerfile."""
+        text = DOCKERFILES[self.style]
+        if not self.extras:
+            text = re.sub(r"(?m)^# further packages\n(?:#.*\n)?(?:.*\\\n)*.*\n", "", text)
+        values = {
+            "NAME": self.name,
+            "UV": tomllib.loads(PINS)["images"]["uv"],
+            "IMAGE": self.image,
+            "TORCH": self.torch,
+            "INDEX": f" --index-url {self.index}" if self.index else "",
+            "PINS": quoted(self.pins),
+            "EXTRAS": quoted(self.extras),
+            "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
+        }
+        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
+
+
+def quoted(pins: dict[str, str]) -> str:
+    """Pins on a line each, in double quotes, as a shell would else read `[` and `<`."""
+    return " \\\n        ".join(f'"{name}=={version}"' for name, version in pins.items())
+
+
+def plain_name(name: str) -> str:
+    """Normalized name of a distribution, without its extras."""
+    return re.sub(r"[-_.]+", "-", name.split("[")[0]).lower()
+
+
+def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
+    """Parse repeated --extra NAME==VERSION.
+
+    Raises:
+        UserError: The text is not an exact pin, or the table pins that package already.
+    """
+    extras = {}
+    for text in texts:
+        match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
+        need(match, f"got --extra {text!r}; expected NAME==VERSION, an exact pin; try --extra liger-kernel==0.8.2")
+        name, version = match.groups()
+        pinned = {plain_name(key): value for key, value in {**pins, **extras}.items()}.get(plain_name(name))
+        need(
+            pinned is None,
+            f"got --extra {text}; expected a package that is not pinned yet ({name}=={pinned}); "
+            "try without it, and edit the written file for another version",
+        )
+        extras[name] = version
+    return extras
+
+
+def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
+    """Find the row of the table.
+
+    Raises:
+        UserError: no row has that CUDA version, or SGLang was asked for without verl.
+    """
+    table = tomllib.loads(PINS)
+    rows = table[style]
+    cuda = cuda or next(iter(rows["torch"]))
+    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl; try it")
+    need(
+        cuda in rows["torch"],
+        f"got --cuda {cuda} with --style {style}; expected {' or '.join(rows['torch'])} (--list); "
+        f"try --style {style} --cuda {next(iter(rows['torch']))}",
+    )
+    torch, on_pypi = rows["torch"][cuda]
+    pins = {**rows.get(cuda, {}), **rows["pins"]}
+    engine = "sglang" if sglang else "vllm"
+    if style == "verl":
+        image = rows["images"][engine]
+    else:
+        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
+        image = table["images"][cuda].format(kind=kind)
+    wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
+    index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
+    fixed = {"torch": torch, **pins, **({"vllm": "", "sglang": "", "flash-attn": ""} if style == "verl" else {})}
+    part = f"{engine}-" if style == "verl" else f"vllm{pins['vllm']}-" if "vllm" in pins else ""
+    name = f"rl-{style}:{part}torch{torch}-{wheel}"
+    return ImagePlan(style, cuda, torch, index, image, pins, read_extras(extra, fixed), name)
