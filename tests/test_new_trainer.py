@@ -275,6 +275,9 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
     assert "reward/mean" in json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
 
 
+DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -302,11 +305,25 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
         ),
         (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
         (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),
+        (["ppo", "mine.py", "--lora_rank", "8"], ["--lora_rank", "--change lora"]),
+        (
+            ["grpo", "mine.py", "--model", "m", "--data", "rows.csv"],
+            ["got no --reward beside --model, --data", ".py:fun"],
+        ),
+        ([*DATA, "rows.csv"], ["rows.csv:1, which is no JSON object", "data_loader.py rows.csv --out rows_read.jsonl"]),
+        ([*DATA, "asked.jsonl"], ["asked.jsonl:2 with the columns question, answer", "column prompt"]),
+        ([*DATA, "empty.jsonl"], ["empty.jsonl without rows"]),
+        ([*DATA, "no.jsonl"], ["no.jsonl, which is not a file"]),
+        ([*DATA, "gold.jsonl"], ["needs answer", "columns prompt, gold"]),
         (["dpo", "mine.py"], ["invalid choice: 'dpo'"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
+    (folder / "rows.csv").write_text("prompt,answer\n1+1=,2\n")
+    (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
+    (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
+    (folder / "empty.jsonl").write_text("\n")
     before = sorted(x.name for x in folder.iterdir())
     try:
         code = new.main(words)
@@ -517,6 +534,7 @@ def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
     assert new.main(fake_phases(folder, monkeypatch, "raise SystemExit(2)", EMPTY_RUN)) == 2
     shown = capfd.readouterr()
     assert json.loads(shown.out)["error"] in shown.err and "exit code 2 of selfcheck" in shown.err
+    assert json.loads(shown.out)["wrote"] is None and not (folder / "mine.py").exists(), "a retry needs no --force"
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):

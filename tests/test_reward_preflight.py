@@ -273,6 +273,12 @@ def test_weighted_sum_is_judged_not_each_part(folder):
     assert [f["weight"] for f in report["functions"]] == [1, 0.25]
 
 
+def test_a_reward_of_one_sample_needs_no_var_keywords(folder):
+    (folder / "one.py").write_text("def reward(prompt, completion, answer):\n    return float(answer in completion)\n")
+    _, report = check(folder, "good", "--reward", "one.py:reward")
+    assert report["contract"]["takes_any_column"] is True
+
+
 def test_no_var_keywords_is_only_a_warning(folder):
     code, report = check(folder, "bare")
     assert code == 0 and finding(report, "signature")["severity"] == "warning"

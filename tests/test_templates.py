@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -590,10 +591,27 @@ def test_a_signal_ends_a_run_with_everything_saved(name, number, folder):
 CHANGES = [(name, change, known["edits"]) for name in NAMES for change, known in new_trainer.changes_of(name).items()]
 
 
-def test_changes_are_listed_for_each_template():
-    blocks = re.findall(r"^```diff(.*)$", (ROOT / "references" / "templates.md").read_text(), re.MULTILINE)
-    assert all(re.fullmatch(r" \w+", name) for name in blocks), "a change without a name cannot be asked for"
-    assert [sum(n == name for n, _, _ in CHANGES) for name in NAMES] == [5, 8, 5]
+def test_the_reference_shows_the_changes_as_they_are():
+    text, shown, files = (ROOT / "references" / "templates.md").read_text(encoding="utf-8"), {}, {}
+    for name, block in re.findall(r"^```diff (\w+)\n(.*?)```", text, re.MULTILINE | re.DOTALL):
+        shown.setdefault(name, []).append(block)
+    for path in (ROOT / "templates" / "changes").iterdir():
+        files[path.stem] = path.read_text(encoding="utf-8").split("@@\n")[1:]
+    assert shown == files
+
+
+def test_changes_do_not_need_the_reference(tmp_path):
+    for folder in ("scripts", "templates", "assets"):
+        (tmp_path / folder).mkdir()
+    shutil.copytree(ROOT / "templates" / "changes", tmp_path / "templates" / "changes")
+    shutil.copytree(ROOT / "assets" / "tiny_lm", tmp_path / "assets" / "tiny_lm")
+    for file in ("scripts/new_trainer.py", "templates/grpo.py"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    line = [sys.executable, "scripts/new_trainer.py", "grpo", "mine.py", "--change", "rloo", "lora"]
+    done = subprocess.run(line, cwd=tmp_path, env=script_env(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "mine.py").read_text(encoding="utf-8")
+    assert "group_size / (group_size - 1)" in text and "LoraConfig(" in text
 
 
 @pytest.mark.parametrize(("name", "change", "pairs"), CHANGES, ids=[f"{n}: {t}" for n, t, _ in CHANGES])

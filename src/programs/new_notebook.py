@@ -41,6 +41,7 @@ from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
+TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
 
 
 class CellError(UserError):
@@ -160,10 +161,14 @@ def setting_of(name: str, value: str, notebook: dict):
     known = sorted(node.value for node in ast.walk(table) if isinstance(node, ast.Constant))
     flag = f"--idea {name}={value}"
     need(name in known, f"got {flag}; expected one of {', '.join(known)}{suggest(name, known)}")
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    if name in TEXTS:
         return value
+    try:
+        number = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        number = None
+    need(type(number) in (int, float), f"got {flag}; expected a number, such as 0.28 for 28%; try --help")
+    return number
 
 
 def set_idea(notebook: dict, ideas: list[str]) -> None:

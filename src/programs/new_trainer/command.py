@@ -34,7 +34,14 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, checked, page_rows, time_left, trained, unread_columns
+from programs.new_trainer.training import STOPS, check_columns, checked, page_rows, time_left, trained, unread_columns
+
+HINTS = {
+    "--reward": "FILE.py:function",
+    "--environment": "FILE.py:Class",
+    "--data": "FILE.jsonl",
+    "--teacher": "FOLDER",
+}
 
 
 def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
@@ -62,6 +69,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
+    lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
+    need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
     words, rest = rest, in_own_words(rest, known_settings(args.kind, source))
     changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
     for name in changes:
@@ -69,21 +78,28 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), rest)).items() if x is not None}
     check_units(usual_counts(source) | given, words)
     check_file(args.file, args.force)
+    is_new = not Path(args.file).exists()
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
     missing = [f"--{name}" for name in required if name not in given]
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
+    beside = ", ".join(f"--{name}" for name in OF_A_RUN if name in given)
+    remedy = " ".join(f"{flag} {HINTS.get(flag, '…')}" for flag in missing)
     need(
         not (started and missing),
-        f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
+        f"got no {', '.join(missing)} beside {beside}; expected it for check and run; try {remedy}, or FILE alone",
     )
-    held_out = page_rows(given["eval_data"]) if started and given.get("eval_data") else []
+    files = [name for name in ("data", "eval_data") if started and given.get(name)]
+    rows = {name: page_rows(name, given[name]) for name in files}
+    held_out = rows.get("eval_data", [])
     if held_out:
-        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given["data"]), held_out)
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
+        if "data" in rows:
+            check_columns(given["reward"], rows["data"])
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in own.items():
         source = with_default(source, name, value)
@@ -102,10 +118,16 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
+    unread = {given[name]: unread_columns(given[name], rows[name]) for name in files}
     report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
-    report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
+    try:
+        report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
+    except UserError:  # the same command, its data or reward mended, finds no FILE
+        if is_new:
+            Path(args.file).unlink()
+            report["wrote"] = None
+        raise
     flags = as_flags(given, OF_A_RUN)
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:

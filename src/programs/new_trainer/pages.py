@@ -10,7 +10,6 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, suggest
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
-OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means
 # Settings of one run, which stay flags of the page; all others are written into it.
 OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
 OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
@@ -39,19 +38,21 @@ def page_text(kind: str) -> str:
 
 
 def changes_of(kind: str) -> dict[str, dict]:
-    """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} that references/templates.md has for a page.
+    """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} of templates/changes/NAME.diff for a page.
 
-    The name of a change stands after `diff` where its blocks begin; blocks of one name belong together.
+    A file's first line names its pages, its second says what it changes; each `@@` begins an edit.
     """
-    text, found = (BUNDLE / "references" / "templates.md").read_text(encoding="utf-8"), {}
-    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
-        of_kind = heading == f"{kind}.py" or (heading == "All three" and kind in OF_ALL_THREE)
-        for before, name, block in re.findall(r"^(.*?)```diff (\w+)\n(.*?)```", section, re.MULTILINE | re.DOTALL):
-            if of_kind or (kind == "multi_turn" and name in ("lora", "stop_rule")):
-                sentence = " ".join(before.strip().split("\n\n")[-1].split()).rstrip(":")
-                edit = tuple("".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+")
-                found.setdefault(name, {"what": sentence, "edits": []})["edits"].append(edit)
-    return found
+    changes = {}
+    for path in sorted((BUNDLE / "templates" / "changes").glob("*.diff")):
+        head, *hunks = re.split(r"^@@\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        pages, what = head.splitlines()
+        if kind in pages.removeprefix("Pages: ").split(", "):
+            edits = [
+                tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
+                for hunk in hunks
+            ]
+            changes[path.stem] = {"what": what, "edits": edits}
+    return changes
 
 
 def settings_of(source: str) -> dict[str, dict]:
@@ -91,13 +92,13 @@ def with_default(source: str, name: str, value: object) -> str:
 
 
 def with_change(source: str, kind: str, name: str) -> str:
-    """The page with a change of the reference."""
+    """The page with a change of templates/changes/."""
     known = changes_of(kind)
     try_one = suggest(name, [*known]) or "; try --list"
     need(name in known, f"got --change {name}; expected one of {', '.join(known)} for {kind}{try_one}")
     for old, new in known[name]["edits"]:
         alone = f"got --change {name} beside another that touches the same line; expected one of them"
-        need(source.count(old) == 1, f"{alone}; try the second by hand, it stands in references/templates.md")
+        need(source.count(old) == 1, f"{alone}; try the second by hand, as templates/changes/{name}.diff has it")
         source = source.replace(old, new)
     return source
 

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.held_out import asked_words
 from parts.data.question_parts import warn_unread
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import need, say
 from parts.running.run_end import faults_at_end
+from programs.new_trainer.pages import defined
 from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -59,9 +59,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
         text = out.read()
     if ended_by:
         raise KeyboardInterrupt(ended_by)
-    need(
-        code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
-    )
+    need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above")
     told = json.loads(text)
     rows = told["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
@@ -80,19 +78,56 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
-def page_rows(file: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a JSONL file; none where it is no such file, as the page says what is wrong."""
+def page_rows(flag: str, file: str) -> list[dict]:
+    """Rows {"prompt", "columns"} of a JSONL file.
+
+    Raises:
+        UserError: a page could not read it; names the line, and the command that writes such a file.
+    """
+    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column prompt")
+    loader = BUNDLE / "scripts" / "data_loader.py"
+    expected = f"expected JSONL with a column prompt; try python {loader} {file} --out {Path(file).stem}_read.jsonl"
+    rows = []
+    for number, line in enumerate(Path(file).read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            columns = json.loads(line)
+        except ValueError:
+            columns = None
+        need(isinstance(columns, dict), f"got {file}:{number}, which is no JSON object; {expected}")
+        prompt = columns.get("prompt")
+        need("prompt" in columns, f"got {file}:{number} with the columns {', '.join(columns)}; {expected}")
+        kind = type(prompt).__name__
+        need(prompt and isinstance(prompt, str | list), f"got {file}:{number} with a prompt of type {kind}; {expected}")
+        rows.append({"prompt": prompt, "columns": columns})
+    need(rows, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
+    return rows
+
+
+def check_columns(spec: str, rows: list[dict]) -> None:
+    """Raise UserError for a reward that needs a column which no row has."""
+    file, _, name = spec.partition("*")[0].rpartition(":")
     try:
-        lines = Path(file).read_bytes().splitlines()
-        rows = [{"columns": json.loads(line)} for line in lines if line.strip()]
-        return [row | {"prompt": row["columns"]["prompt"]} for row in rows if asked_words(row["columns"]["prompt"])]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
+        function = defined(Path(file).read_text(encoding="utf-8"), name)
+    except (OSError, ValueError, SyntaxError):
+        return  # selfcheck says what is wrong with it
+    if not function:
+        return
+    parameters = function.args
+    positional = [x.arg for x in (*parameters.posonlyargs, *parameters.args)]
+    needed = positional[: len(positional) - len(parameters.defaults)]
+    needed += [x.arg for x, value in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True) if value is None]
+    columns = list(dict.fromkeys(column for row in rows for column in row["columns"]))
+    known = {*columns, "prompts", "completion", "completions"}
+    missing = ", ".join(x for x in needed if x not in known)
+    text = f"got --reward {spec}, which needs {missing}, and --data with the columns {', '.join(columns)}"
+    need(not missing, f"{text}; expected each in the data; try another name for the parameter")
 
 
-def unread_columns(file: str) -> dict[str, int]:
+def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
     """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
-    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in page_rows(file)]))
+    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in rows]))
 
 
 def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.rewards.reward_calls import CallFailed, CallLimits, scored_batch
-from parts.rewards.reward_forms import as_reward, load_rewards
+from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
 from programs.reward_preflight.probes import number_of
 from programs.reward_preflight.thresholds import LOAD_LIMIT_S
 
@@ -63,7 +63,8 @@ def describe(name: str, function, weight: float) -> dict:
         "needs_group": bool(getattr(function, "needs_group", False)),
         "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
         "names": [p.name for p in parameters],
-        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+        # of a function of one sample, our trainers pass the columns that it names
+        "takes_any": isinstance(function, PerSample) or any(p.kind is p.VAR_KEYWORD for p in parameters),
     }
 
 
