@@ -199,17 +199,30 @@ def near(completion, meta, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("reward", "told"),
+    ("reward", "code", "message"),
     [
-        (WHOLE_BATCH, "scores 0.2 in a batch, and 2 alone, as verl calls it: the reward looks at its whole batch"),
-        (RAISING, "in a trial reward near, row 8, completion '': raised IndexError"),
+        (WHOLE_BATCH, 0, "scores 0.2 in a batch, and 2 alone, as verl calls it: the reward looks at its whole batch"),
+        (RAISING, 3, "in a trial reward near, row 8, completion '': raised IndexError"),
     ],
 )
-def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward, told):
-    assert exported(tmp_path, reward, TEXT_ROWS) == 0
-    said = capsys.readouterr().err
-    assert f"warning: {'in a trial' if 'trial' in told else 'completion'}" in said and told in said
-    assert "checked: The reward" not in said
+def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward, code, message):
+    assert exported(tmp_path, reward, TEXT_ROWS) == code
+    errors = capsys.readouterr().err
+    assert re.search(f"^warning: .*{re.escape(message)}", errors, re.MULTILINE)
+    assert "checked: The reward" not in errors and ("start it in verl" in errors) == (code == 0)
+    assert (tmp_path / "out" / "run.sh").exists()
+
+
+def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
+    """verl drops such rows in silence, so the ones that were scored must not hide it."""
+    raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
+    (tmp_path / "trl_run.py").write_text(raising)
+    (tmp_path / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port"]) == 3
+    errors, page = capsys.readouterr().err, (tmp_path / "port" / "port.md").read_text()
+    assert "ZeroDivisionError" in errors and f"the files are written; try mending it in {tmp_path}/trl_run.py" in errors
+    assert re.search(r"^- in a trial reward brief.*ZeroDivisionError", page, re.MULTILINE)
+    assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
 
 
 def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):

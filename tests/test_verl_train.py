@@ -312,12 +312,17 @@ def test_nothing_to_do_is_an_error():
         verl.check_expressible(verl.parse_config([]))
 
 
-@pytest.mark.parametrize("trap", verl.TRAPS)
+@pytest.mark.parametrize("trap", [*verl.TRAPS, *verl.TODAY])
 def test_an_override_that_verl_ignores_is_refused(trap):
-    for key in (trap, f"{trap}.x", f"+{trap}.x"):
+    name, _, value = trap.partition("=")
+    for key in (name, f"{name}.x", f"+{name}.x"):
         with pytest.raises(verl.UserError, match="expected a key that verl"):
-            verl.split_override(f"{key}=1")
-    assert verl.split_override(f"{trap}_other=1") == ("", f"{trap}_other", "1")
+            verl.split_override(f"{key}={value or 1}")
+
+
+def test_an_override_of_another_name_or_value_is_taken():
+    for text in ("trainer.save_freq_other=1", "trainer.balance_batch=True", "actor_rollout_ref.rollout.name=sglang"):
+        assert verl.split_override(text) == ("", *text.split("="))
 
 
 # ------------------------------------------------------------------------------------------------ written by hand
@@ -345,65 +350,8 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
     assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
 
 
-BY_SCRIPT = r"""#!/usr/bin/env bash
-# data.seed=7 is a comment
-set -euo pipefail
-HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export GROUP=8 SHORT=1024
-LONG=${LONG:-2048}
-TRAIN=$(realpath -m "${TRAIN:-$HERE/train.parquet}")
-cat <<'TEXT' > note.txt
-data.seed=8
-TEXT
-ARGS=(
-  algorithm.adv_estimator=grpo   # no critic
-  data.train_files="$TRAIN" 'data.val_files=[a b.parquet]'
-  actor_rollout_ref.rollout.n="$GROUP"
-)
-ARGS+=(trainer.logger='["console"]' ~trainer.project_name)
-ray start --head --port=6379
-python3 -m verl.trainer.main_ppo "${ARGS[@]}" model_engine=dp \
-  actor_rollout_ref.rollout.max_model_len=$((SHORT + 2 * LONG)) +trainer.note="run of $(date +%F)" \
-  trainer.nnodes=$NODES_THAT_NOBODY_SET "$@"
-"""
-
-
-def test_overrides_are_read_from_a_script_that_is_not_run(tmp_path, capsys):
-    script = tmp_path / "run.sh"
-    script.write_text(BY_SCRIPT)
-    found = verl.read_overrides(str(script))
-    assert [o.text() for o in found] == [
-        "algorithm.adv_estimator=grpo",
-        f"data.train_files={tmp_path}/train.parquet",
-        "data.val_files=[a b.parquet]",
-        "actor_rollout_ref.rollout.n=8",
-        'trainer.logger=["console"]',
-        "~trainer.project_name",
-        "model_engine=dp",
-        "actor_rollout_ref.rollout.max_model_len=5120",
-        "+trainer.note=run of OUTPUT_OF_A_COMMAND",
-        "trainer.nnodes=$NODES_THAT_NOBODY_SET",
-    ]
-    assert [int(o.source.rpartition(" ")[2]) for o in found] == [12, 13, 13, 14, 16, 16, 18, 18, 18, 18]
-    assert list(tmp_path.iterdir()) == [script], "nothing in it was run"
-    said = capsys.readouterr().err
-    assert "line 18: $NODES_THAT_NOBODY_SET is not known here" in said and "a command's output" in said
-
-
-def test_a_script_is_taken_in_one_way_by_a_shell_and_by_us(tmp_path):
-    """The words that bash gives to the trainer are those that are read."""
-    lines = BY_SCRIPT.replace("$(date +%F)", "OUTPUT_OF_A_COMMAND").splitlines()
-    text = "\n".join(line for line in lines if not line.startswith(("ray", "cat")))
-    text = text.replace("data.seed=8\nTEXT\n", "").replace("python3 -m verl.trainer.main_ppo", "printf '%s\\n'")
-    (tmp_path / "words.sh").write_text(text)
-    (tmp_path / "run.sh").write_text(BY_SCRIPT)
-    env = os.environ | {"NODES_THAT_NOBODY_SET": "$NODES_THAT_NOBODY_SET", "PATH": os.environ["PATH"]}
-    words = subprocess.run(["bash", tmp_path / "words.sh"], env=env, capture_output=True, text=True, check=True).stdout
-    assert words.splitlines() == [o.text() for o in verl.read_overrides(str(tmp_path / "run.sh"))]
-
-
 @pytest.mark.parametrize(
-    ("reward", "told"),
+    ("reward", "message"),
     [
         ("def compute_score(a): pass", None),
         ("from mine import compute_score\n\ndef other(): pass", None),
@@ -412,12 +360,11 @@ def test_a_script_is_taken_in_one_way_by_a_shell_and_by_us(tmp_path):
         ("def (", "no Python"),
     ],
 )
-def test_a_reward_file_without_the_function_is_named(tmp_path, reward, told):
+def test_a_reward_file_without_the_function_is_named(tmp_path, reward, message):
     (tmp_path / "my_score.py").write_text(reward)
-    given = types.SimpleNamespace(path=str(tmp_path / "my_score.py"), name="compute_score")
-    found = verl.reward_file_findings(given)
-    assert found == [] if told is None else len(found) == 1 and told in found[0]
-    assert verl.reward_file_findings(types.SimpleNamespace(path=None, name="compute_score")) == []
+    findings = verl.reward_file_findings(str(tmp_path / "my_score.py"), None)
+    assert findings == [] if message is None else len(findings) == 1 and message in findings[0]
+    assert verl.reward_file_findings(None, "compute_score") == []
 
 
 BY_NAME = [
@@ -451,19 +398,37 @@ def test_names_of_another_engine_want_verl(tmp_path, capsys):
     assert "got a Python without verl" in capsys.readouterr().err
 
 
+ASK_BASH = "a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
-    ("python3 -m verl.trainer.main_ppo", "without any; expected KEY=VALUE"),
-    ("#!/bin/sh\npython3 -m verl.trainer.main_ppo 'data.seed=1", "line 2: got No closing quotation"),
-    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected KEY=VALUE"),
+    ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
+    (
+        "data.seed=1 data.shuffle=False \\",
+        "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE a line",
+    ),
+    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
     ("# nothing", "without any; expected KEY=VALUE"),
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG_FILES)
-def test_files_that_hold_no_overrides(tmp_path, capsys, text, told):
+@pytest.mark.parametrize(("text", "message"), WRONG_FILES)
+def test_files_that_hold_no_overrides(tmp_path, capsys, text, message):
     (tmp_path / "o.txt").write_text(text)
     assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 2
-    assert told in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
+    script = """#!/usr/bin/env bash
+    SHORT=1024
+    ARGS=(algorithm.adv_estimator=grpo trainer.logger='["console"]' "trainer.project_name='a run'")
+    python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
+      actor_rollout_ref.rollout.max_model_len=$((SHORT + 1)) "$@"
+    """
+    copy = script.replace("python3 -m verl.trainer.main_ppo", ASK_BASH.split("with ")[1].split(" in the")[0])
+    lines = subprocess.run(["bash", "-c", copy], capture_output=True, text=True, check=True).stdout
+    (tmp_path / "o.txt").write_text(lines)
+    assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 0
+    assert json.loads(capsys.readouterr().out)["overrides"] == 4 and "max_model_len=1025" in lines
 
 
 ALONE = [
@@ -518,20 +483,13 @@ def test_clip_ratio_beside_both_sides_and_the_old_trainers_keys_are_let_be():
     assert findings_of("algorithm.rollout_correction.bypass_mode=False")[1] == []
 
 
-def test_every_key_that_the_pages_or_the_traps_name_is_known():
-    """The guard on rewards is the launcher's own: what only takes it away is no fault of a file written by hand."""
+def test_every_key_that_the_page_names_is_known():
     page = (ROOT / "references" / "verl_patterns.md").read_text()
     table = page.partition("| old | in 0.9.1 | today |\n|---|---|---|\n")[2].partition("\n\n")[0]
-    spans = [re.findall(r"`([^`]+)`", line.split("|")[1]) for line in table.splitlines()]
-    keys = [span for line in spans for span in line]
-    assert len(keys) > 30
+    keys = [span for line in table.splitlines() for span in re.findall(r"`([^`]+)`", line.split("|")[1])]
+    assert keys
     for key in keys:
         assert findings_of(key if "=" in key else f"{key}=1")[1], key
-    silent = ("not read", "old trainer only", "ignored", "changes nothing", "leave out the correction", "read only")
-    ours = [key for key, (why, _) in verl.TRAPS.items() if any(word in why for word in silent)]
-    assert len(ours) == 14
-    for key in ours:
-        assert findings_of(f"{key}=true")[1], key
 
 
 def test_data_source_named_by_the_user(tmp_path):
@@ -928,9 +886,9 @@ def test_packages_beside_a_reward_travel_and_what_does_not_is_a_finding(rewards,
         "from tools import PAY\n\n\ndef pay(completions, **kwargs):\n    return [PAY] * len(completions)\n"
     )
     module = verl.write_reward_module(tmp_path / "job", [f"{rewards}/packed.py:pay"], [])
-    assert verl.import_findings(module) == []
+    assert verl.trial_findings(module) == []
     shutil.rmtree(tmp_path / "job" / "rewards_0" / "tools")
-    (finding,) = verl.import_findings(module)
+    (finding,) = verl.trial_findings(module)
     assert "No module named 'tools'" in finding and "try --ship" in finding
 
 
@@ -960,7 +918,7 @@ def test_only_what_a_reward_imports_is_copied(rewards, tmp_path):
     module = verl.write_reward_module(tmp_path / "job", [f"{rewards}/main.py:pay"], [])
     place = tmp_path / "job" / "rewards_0"
     assert {str(path.relative_to(place)) for path in place.rglob("*.py")} == set(list(files)[:9])
-    assert verl.import_findings(module) == []
+    assert verl.trial_findings(module) == []
     both = [f"{rewards}/main.py:pay", f"{rewards}/r.py:right*2"]  # a second file of the same folder adds its own
     verl.write_reward_module(tmp_path / "job", both, [])
     assert {path.name for path in place.glob("*.py")} == {
@@ -1023,7 +981,7 @@ def split_case(tmp_path, *names):
         [{"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in (1, 2)], "prompt"
     )
     (tmp_path / "job" / "trial.json").write_text(json.dumps(verl.trial_batch(specs, ["answer"], rows[0])))
-    return verl.split_findings(module)
+    return verl.trial_findings(module)
 
 
 def test_rewards_that_need_the_whole_batch_are_found(tmp_path):

@@ -19,8 +19,9 @@ from parts.networks.tokenizers import open_tokenizer
 from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import full_spec
 from programs.verl_train.data import row_columns
+from programs.verl_train.job_trial import trial_findings
 from programs.verl_train.model_files import end_ids_of, model_shape
-from programs.verl_train.reward_files import MODULE, copy_with_imports, import_findings, moved_rewards
+from programs.verl_train.reward_files import MODULE, copy_with_imports, moved_rewards
 from programs.verl_train.settings import Config
 
 COPY = "environment"  # folder of the job
@@ -91,8 +92,13 @@ def copied_environment(config: Config) -> str:
     return f"{COPY}/{Path(file).name}:{name}"
 
 
-def loading_findings(config: Config, folder: Path) -> list[str]:
-    """What keeps the copies of the reward and of the environment from loading in a process of their own."""
+def job_findings(config: Config, folder: Path) -> list[str]:
+    """What a trial of the job's reward and environment finds."""
     module = folder / "verl_reward.py"
-    found = import_findings(module)
-    return found + (import_findings(module, copied_environment(config)) if config.environment else [])
+    return trial_findings(module, *([copied_environment(config)] if config.environment else []))
+
+
+def need_sound_job(config: Config, folder: Path) -> None:
+    """Raise UserError for what a trial of the job finds."""
+    findings = job_findings(config, folder)
+    need(not findings, "".join(findings[:1]))

@@ -55,3 +55,10 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+def parquet_length(path: str) -> int:
+    """Rows of a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_metadata(path).num_rows

@@ -202,22 +202,25 @@ FIXED = {
     "dry_run": ([False], "--check is the dry run"),
 }
 
-# Settings that change no result, or have a counterpart in verl that is always on; verl_train.py says so and goes on.
-NOTES = {
-    "kl_horizon": "without kl_target nothing adapts",
-    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
-    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
-    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
+IDLE_IN_VERL = {
     "score_while_sampling": "verl decides when a reward is called",
+    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+}
+# Settings that become no override: what they are for.
+NOTES = IDLE_IN_VERL | {
+    "kl_horizon": "without kl_target nothing adapts",
     "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
     "allow_overlap": "checked alone",
     "sample_tokens": "verl writes no figures of tokens",
-    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",
     "override": "passed on",
@@ -230,27 +233,64 @@ NOTES = {
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
-# Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).
+# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
+# that is a whole section, the keys of the old one stand below it.
+IGNORED, GONE = "ignores it", "no longer has it"
+TODAY = {
+    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
+    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
+    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
+    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
+    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
+    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
+    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
+    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    "reward_model": (IGNORED, "the section reward"),
+    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
+    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
+    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
+    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
+    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
+    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
+    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
+    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
+    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
+    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
+    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
+    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
+    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
+    "data.datagen": (GONE, "data.custom_cls"),
+    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
+    "data.reward_fn_key": (IGNORED, "the column data_source"),
+    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
+    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
+    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
+    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
+    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
+    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
+    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
+    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
+    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
+    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
+    "ray_init": (GONE, "ray_kwargs.ray_init"),
+}
+
+# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
-    f"{ACTOR}.clip_ratio": (
-        "is read only where clip_ratio_low and clip_ratio_high are null",
-        "--clip_eps_low, --clip_eps_high",
-    ),
-    f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
-    "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
-    f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
-    f"{FSDP}.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    f"{REF}.fsdp_config.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    "critic.fsdp.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
-    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
-    "sandbox_fusion": ("is read by the old trainer only", "--override reward.sandbox_fusion.…"),
-    "algorithm.filter_groups.max_num_gen_batches": ("is ignored by the trainer", "--max_refills"),
-    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
-    f"{CORRECTION}.loss_type": ("is read by the old trainer only", "--loss"),
+    "reward_model.custom_reward_function": ("is gone", "--reward FILE.py:function"),
+    "reward_model.reward_manager": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
     "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
     SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
     KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
     "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
@@ -260,3 +300,15 @@ TRAPS = {
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
 }
+
+
+def advice_today(key: str, value: str) -> tuple[str, str] | None:
+    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    value = value.strip().lower()
+    for trap in sorted(TODAY, key=len, reverse=True):
+        name, _, only = trap.partition("=")
+        if (key == name or key.startswith(f"{name}.")) and only in ("", value):
+            effect, instead = TODAY[trap]
+            is_section = re.fullmatch(r"\+?[\w.]+", instead)
+            return effect, instead + key.removeprefix(name) if is_section else instead
+    return None

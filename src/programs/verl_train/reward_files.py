@@ -2,7 +2,6 @@
 
 import ast
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -143,24 +142,3 @@ def write_reward_module(
         code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
         loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
     return module
-
-
-LOADING = """
-import runpy, sys
-own = sys.modules[runpy.run_path(sys.argv[1])["NAME"]]
-for spec in sys.argv[2:]:
-    own.load_environments(spec)
-"""
-
-
-def import_findings(module: Path, *environment: str) -> list[str]:
-    """What keeps the copies of rewards, or of the environment that is named, from loading by themselves.
-
-    As in the run, the original files are not at hand.
-    """
-    command = [sys.executable, "-c", LOADING, str(module), *environment]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    what, one = ("environment", "an environment") if environment else ("reward", "a reward")
-    advice = f"expected {one} that finds all it imports beside itself; try --ship FILE"
-    return [f"{what}: its copy for the run does not load: {last}; {advice}"] if done.returncode else []

@@ -71,6 +71,12 @@ def exact_in_means(score: float, group_size: int) -> float:
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
 
 
+def tried_answers(rows) -> list[tuple[dict, str]]:
+    """(row, completion) to try a reward with: three rows, each with its ground truth and with no answer."""
+    picked = [rows[i] for i in sorted({0, len(rows) // 2, len(rows) - 1})]
+    return [(row, text) for row in picked for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer")]
+
+
 def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
     """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
     first = next(iter(parts.values()), None)

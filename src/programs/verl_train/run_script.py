@@ -12,6 +12,12 @@ EMPTIES = "# each start has its own: verl empties the file that it is given"
 HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
 
+def in_order(overrides: list[Override]) -> list[Override]:
+    """Overrides in the order of the settings that they come from."""
+    places = {name: place for place, name in enumerate(TABLE)}
+    return sorted(overrides, key=lambda o: places.get(o.source, len(TABLE)))
+
+
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
     """run.sh: the command, each override below the setting that it comes from."""
     lines = [
@@ -19,15 +25,17 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
         f"# Written by verl_train.py for verl {VERL}; from the settings to the overrides.",
         "set -e",
     ]
-    lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
-    lines += [] if config.slurm else ["unset RAY_ADDRESS"]  # the Ray of a --run is its own, in all its processes
+    if job.folder:
+        lines.append(f"cd {shlex.quote(job.folder)}")
+    if not config.slurm:
+        lines.append("unset RAY_ADDRESS")  # the Ray of a --run is its own, in all its processes
     log = shlex.quote(str(Path(job.output) / "metrics"))
     lines += [f"metrics={log}.jsonl; n=1", f"while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  {EMPTIES}"]
     lines += ["export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false", "overrides=("]
     if config.slurm:
-        lines += [f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands']
+        lines.append(f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands')
     source = None
-    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+    for override in in_order(overrides):
         if override.source != source:
             source = override.source
             given = "" if source == "override" else f": {getattr(config, source)}"
