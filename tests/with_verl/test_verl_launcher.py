@@ -121,7 +121,9 @@ def test_an_engine_reads_each_key_that_we_give_it():
     import verl
 
     folder, seen = Path(verl.__file__).parent / "workers" / "engine", set()
-    for key in (key for keys in launcher.TABLE.values() for key in keys):
+    variants = [[], ["--backend=megatron", "--precision=bf16", "--gradient_checkpointing"]]
+    configs = [launcher.parse_config(["--print", "--sequence_parallel=2", *flags]) for flags in variants]
+    for key in (o.key for config in configs for o in launcher.make_overrides(config, layout())):
         if match := re.search(r"\.(fsdp|megatron)(?:_config)?\.(\w+)", key):
             code = "".join(path.read_text() for path in folder.joinpath(match[1]).glob("*.py"))
             seen.add(match[1])
@@ -332,7 +334,8 @@ def test_clip_ratio_is_the_no_op_that_the_launcher_never_writes():
         return compute_policy_loss_vanilla(old, new, advantages, torch.ones(4, 5), config=actor)[0]
 
     assert loss(clip_ratio=0.9) == loss(clip_ratio=0.01)
-    assert "actor_rollout_ref.actor.clip_ratio" not in {k for keys in launcher.TABLE.values() for k in keys}
+    ours = launcher.make_overrides(launcher.parse_config(["--print"]), layout())
+    assert "actor_rollout_ref.actor.clip_ratio" not in {o.key for o in ours}
     ours, _, _ = ppo.policy_loss(new, old, advantages, 0.1, 0.3, 0.0)
     torch.testing.assert_close(loss("--clip_eps_low=0.1", "--clip_eps_high=0.3"), ours.mean(), rtol=1e-6, atol=1e-6)
 

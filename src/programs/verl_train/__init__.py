@@ -17,8 +17,8 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
 
-TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
-those that mean nothing to it. TODAY has old keys and those that verl ignores, with what to write; TRAPS the overrides
+Each override stands with the setting that it comes from. FIXED has the settings that verl cannot express (an error),
+NOTES those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the overrides
 that would undo a setting or a guard of this script.
 
 Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and

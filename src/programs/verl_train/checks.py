@@ -78,7 +78,6 @@ def compose_config(overrides: list[Override]):
 
 
 def refusal(override: Override, error: Exception) -> str:
-    """The finding about an override that Hydra refuses."""
     reason = " ".join(str(error).split())[:200]
     return f"override: got {override.text()} (from {override.source}), which verl refuses: {reason}"
 

@@ -34,7 +34,6 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
 
 
 def critic_overrides(config: Config, job: Layout) -> dict:
-    """The critic, where there is one."""
     if config.advantage != "gae":
         return {}
     c = config
@@ -69,7 +68,6 @@ def lora_overrides(config: Config, model: str) -> dict:
 
 
 def optimizer_overrides(config: Config, job: Layout) -> dict:
-    """AdamW and the learning rates."""
     lr, critic_lr = learning_rates(config, job.parameters or 1e9)
     prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
     shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"

@@ -87,18 +87,15 @@ def write_environment_module(
 
 
 def copied_environment(config: Config) -> str:
-    """FILE.py:NAME of the job folder."""
     file, _, name = config.environment.rpartition(":")
     return f"{COPY}/{Path(file).name}:{name}"
 
 
 def job_findings(config: Config, folder: Path) -> list[str]:
-    """What a trial of the job's reward and environment finds."""
     module = folder / "verl_reward.py"
     return trial_findings(module, *([copied_environment(config)] if config.environment else []))
 
 
 def need_sound_job(config: Config, folder: Path) -> None:
-    """Raise UserError for what a trial of the job finds."""
     findings = job_findings(config, folder)
     need(not findings, "".join(findings[:1]))

@@ -69,14 +69,12 @@ class Player:
         }
 
     def begin_all(self, rows: list[dict]) -> list[Conversation]:
-        """Begin a conversation for each row."""
         talks = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
         for talk in talks:
             talk.form = self.setup.form
         return talks
 
     def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
-        """Scores by name of each conversation that has ended."""
         rows, talks = zip(*ended, strict=True)
         score_all([*talks], self.setup.limits)
         every = dict.fromkeys(self.columns)
@@ -117,7 +115,6 @@ class Sampler:
         self.seconds, self.preempted = 0.0, -1  # -1: not known
 
     async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
-        """The next answer."""
         start = time.perf_counter()
         found = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
         self.seconds += time.perf_counter() - start

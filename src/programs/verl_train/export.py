@@ -21,7 +21,7 @@ from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.known_names import name_findings
-from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER, TABLE
+from programs.verl_train.names import ACTOR, ADVANTAGES, KWARGS, OWN_NAME, SAMPLER
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
 from programs.verl_train.rewards import bits_of
@@ -36,6 +36,8 @@ GENERATED = set(
 CPUS = "ray_kwargs.ray_init.num_cpus"
 FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
 KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
+# settings without an override of their own stand with the key that they decide
+DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
 
 
@@ -145,7 +147,6 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
 
 
 def run_word(override: Override) -> str:
-    """An override as run.sh has it."""
     return f"{override.key}=$cpus" if override.key == CPUS else override.text()
 
 
@@ -155,8 +156,7 @@ def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
     if source == "override":
         written = {f"{override.key}={override.value}" for override in group}
         return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
-    # those of a setting that has no override of its own, as minibatches, stand with the key that they decide
-    beside = [name for name in run.taken if keys & {*TABLE.get(name, ())} and name in ("minibatches", "kl_in")]
+    beside = [name for name, key in DECIDED_BESIDE.items() if key in keys and name in run.taken]
     return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
 
 
@@ -249,7 +249,6 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
 
 
 def need_new_folder(folder: str) -> None:
-    """Raise UserError for a folder that has files of an export."""
     there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
     need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
 

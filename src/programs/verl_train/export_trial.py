@@ -29,11 +29,9 @@ class RewardTrial:
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong with the reward."""
         return [text for text in (self.raised, self.unlike) if text]
 
     def sentences(self) -> list[str]:
-        """What the trial says."""
         if not self.completions or self.unlike:
             return self.warnings
         scores = ", ".join(f"{score:g}" for score in sorted(self.scores)[:6])

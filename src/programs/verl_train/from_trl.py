@@ -59,7 +59,6 @@ class TrlRun:
 
     @property
     def flags(self) -> list[str]:
-        """The settings as flags."""
         text = {name: value if isinstance(value, list) else [value] for name, value in self.settings.items()}
         return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, vs in text.items() for v in vs]
 
@@ -103,19 +102,16 @@ def warmup(t: dict) -> int:
 
 
 def upper_bound(t: dict) -> float:
-    """The bound above 1."""
     high = t["epsilon_high"]
     return (t["epsilon"] if high is None else high) - (t.get("loss_type") == "cispo")
 
 
 def loss(t: dict) -> str:
-    """The policy loss."""
     level = t["importance_sampling_level"]
     return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
 
 
 def aggregation(t: dict) -> str:
-    """How token losses become one number."""
     kind = t["loss_type"]
     known = kind in AGGREGATION_OF_TRL
     need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
@@ -123,14 +119,12 @@ def aggregation(t: dict) -> str:
 
 
 def advantage(t: dict) -> str:
-    """The estimator."""
     scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
     need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
     return "grpo" if scale == "group" else "mean"
 
 
 def kl_estimator(t: dict) -> str | None:
-    """The form of the KL in the loss."""
     beta, corrected = t["beta"], t["use_bias_correction_kl"]
     if not beta:
         return None
@@ -138,7 +132,6 @@ def kl_estimator(t: dict) -> str | None:
 
 
 def temperature(t: dict) -> float:
-    """Of the whole distribution."""
     found = t["temperature"]
     for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
         need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
@@ -152,7 +145,6 @@ def mismatch(t: dict) -> str | None:
 
 
 def weighted_rewards(t: dict) -> list[str]:
-    """The reward functions with their weights."""
     names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
     got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
     need(not names or len(weights) == len(names), f"{got}; expected one for each")
@@ -165,7 +157,6 @@ def given_value(t: dict, name: str):
 
 
 def precision(t: dict) -> str | None:
-    """The precision that the file names."""
     return "fp16" if given_value(t, "fp16") else "bf16" if given_value(t, "bf16") else None
 
 
@@ -255,7 +246,6 @@ def other_meanings(t: dict) -> list[str]:
 
 
 def rewards_of_trl(source: TrlSource) -> list[str]:
-    """The names of the reward functions."""
     given = source.of_trainer("reward_funcs")
     need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
     node = source.resolved(given)
@@ -346,7 +336,6 @@ def literals(source: TrlSource, call: str) -> dict:
 
 
 def model_of(source: TrlSource) -> str | None:
-    """The model, where it is a literal."""
     model = source.of_trainer("model")
     try:
         return source.value(model) if model else None
@@ -384,7 +373,6 @@ def run_of_trl(file: str, given, processes: int) -> TrlRun:
 
 
 def shown_setting(name: str, value) -> str:
-    """A setting that has no equal, in words."""
     of, dot, key = name.partition(".")
     return f"{of}({key}={value!r}): has no equal here" if dot else f"{name} {value!r}: has no equal here"
 

@@ -161,7 +161,6 @@ def check_written(config: Config) -> int:
 
 
 def shown_settings(composed) -> dict:
-    """What the configuration says at SHOWN, as JSON."""
     from omegaconf import OmegaConf
 
     values = {key: OmegaConf.select(composed, key, throw_on_missing=False) for key in SHOWN}

@@ -69,7 +69,6 @@ def strict_replay_buffer():
             super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
 
         def refill(self, count: int) -> int:
-            """Ask for `count` new prompts."""
             self.refilled += count
             return self.dispatch(count)
 

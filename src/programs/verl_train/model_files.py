@@ -42,7 +42,6 @@ def model_shape(config: Config) -> dict:
 
 
 def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
     with path.open("rb") as f:
         return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
 
@@ -58,7 +57,6 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
 
 
 def parquet_length(path: str) -> int:
-    """Rows of a parquet file."""
     import pyarrow.parquet
 
     return pyarrow.parquet.read_metadata(path).num_rows

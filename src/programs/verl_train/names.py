@@ -47,137 +47,6 @@ COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
 POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
 
-# Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
-# `actor_rollout_ref.`
-TABLE_TEXT = """
-model: @model.path critic.model.{path,tokenizer_path}
-data: data.train_files @model.custom_chat_template
-eval_data: data.{val_files,val_max_samples} trainer.val_before_train
-eval_rows:
-prompt_column: data.prompt_key
-chat: @model.custom_chat_template
-chat_template: @model.custom_chat_template
-chat_template_kwargs: data.apply_chat_template_kwargs
-reward_timeout:
-reward_concurrency:
-reward_retries:
-reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
-    reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-    trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
-environment: @rollout.agent.{default_agent_loop,agent_loop_config_path}
-max_turns:
-max_conversation_tokens: data.max_response_length
-tool_timeout:
-tool_characters:
-tool_format:
-output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir
-    trainer.{rollout_data_dir,validation_data_dir}
-seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
-    @actor.fsdp_config.seed @actor.megatron.seed
-steps: trainer.{total_training_steps,total_epochs}
-batch_size: data.train_batch_size @actor.ppo_mini_batch_size
-    trainer.v1.sampler.sampler_kwargs.train_batch_size
-max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
-max_new_tokens: data.max_response_length @actor.loss_scale_factor
-temperature: @rollout.{temperature,top_p,top_k}
-vllm_memory: @rollout.gpu_memory_utilization
-algorithm:
-group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
-    trainer.v1.sampler.sampler_kwargs.train_batch_size
-advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
-    algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-loss: @actor.policy_loss.loss_mode @model.external_lib
-aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
-norm_length: @actor.loss_scale_factor
-ppo_epochs: @actor.{ppo_epochs,shuffle}
-minibatches: @actor.ppo_mini_batch_size
-kl_coef: algorithm.use_kl_in_reward algorithm.kl_ctrl.kl_coef @actor.{use_kl_loss,kl_loss_coef}
-kl_in: algorithm.use_kl_in_reward @actor.use_kl_loss
-kl_estimator: algorithm.kl_penalty @actor.kl_loss_type
-missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
-overlong_share: reward.reward_kwargs.overlong_share
-dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
-max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
-keep_between: trainer.v1.sampler.sampler_kwargs.keep_between
-gamma: algorithm.gamma
-gae_lambda: algorithm.lam
-clip_eps_low: @actor.clip_ratio_low
-clip_eps_high: @actor.clip_ratio_high
-dual_clip: @actor.clip_ratio_c
-sapo_tau_pos: @actor.tau_pos
-sapo_tau_neg: @actor.tau_neg
-cov_frac: @actor.policy_loss.{clip_cov_ratio,kl_cov_ratio}
-cov_low: @actor.policy_loss.clip_cov_lb
-cov_high: @actor.policy_loss.clip_cov_ub
-kl_cov_coef: @actor.policy_loss.ppo_kl_coef
-entropy_coef: @actor.entropy_coeff
-mismatch: algorithm.rollout_correction.{rollout_is,rollout_is_threshold}
-mismatch_low: algorithm.rollout_correction.rollout_is_threshold
-mismatch_high: algorithm.rollout_correction.rollout_is_threshold
-critic_model: critic.model.path
-critic_warmup_steps: trainer.critic_warmup
-value_clip: critic.cliprange_value
-vf_coef: critic.optim.clip_grad
-lr: @actor.optim.lr
-critic_lr: critic.optim.lr
-lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
-    @actor.optim.lr_decay_style critic.optim.lr_decay_style
-warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
-weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
-adam_beta2: @actor.optim.{betas,override_optimizer_config} critic.optim.{betas,override_optimizer_config}
-adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
-max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
-precision: @actor.fsdp_config.mixed_precision.param_dtype critic.fsdp.mixed_precision.param_dtype
-    @ref.fsdp_config.{mixed_precision.param_dtype,model_dtype} @actor.megatron.dtype @ref.megatron.dtype
-    critic.megatron.dtype @rollout.dtype
-micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
-    critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
-    @ref.log_prob_max_token_len_per_gpu
-gradient_checkpointing: @model.enable_gradient_checkpointing
-    critic.model.enable_gradient_checkpointing
-    @actor.megatron.override_transformer_config.{recompute_granularity,recompute_method,recompute_num_layers}
-lora_rank: @model.{lora_rank,target_modules} critic.model.{lora_rank,target_modules}
-    @rollout.load_format @model.lora.rank critic.model.lora.rank
-lora_alpha: @model.lora_alpha critic.model.lora_alpha @model.lora.alpha
-    critic.model.lora.alpha
-report_to: trainer.logger
-eval_every: trainer.{test_freq,val_before_train}
-save_every: trainer.save_freq @actor.checkpoint.save_contents
-keep_checkpoints: trainer.{max_actor_ckpt_to_keep,max_critic_ckpt_to_keep}
-resume: trainer.resume_mode
-hardware:
-nodes: trainer.nnodes
-gpus_per_node: trainer.n_gpus_per_node
-cpus: ray_kwargs.ray_init.{num_cpus,address} transfer_queue.backend.SimpleStorage.num_data_storage_units
-backend: model_engine @actor.strategy critic.strategy
-verl_rollout: @rollout.name
-rollout_tensor_parallel: @rollout.tensor_model_parallel_size
-tensor_parallel: @actor.megatron.tensor_model_parallel_size
-    critic.megatron.tensor_model_parallel_size
-pipeline_parallel: @actor.megatron.pipeline_model_parallel_size
-    critic.megatron.pipeline_model_parallel_size
-sequence_parallel: @actor.fsdp_config.ulysses_sequence_parallel_size
-    @ref.fsdp_config.ulysses_sequence_parallel_size critic.fsdp.ulysses_sequence_parallel_size
-    @actor.megatron.context_parallel_size critic.megatron.context_parallel_size
-offload: @actor.fsdp_config.{param_offload,optimizer_offload}
-    critic.fsdp.{param_offload,optimizer_offload} @actor.megatron.{param_offload,optimizer_offload}
-    critic.megatron.{param_offload,optimizer_offload}
-"""
-
-
-def read_table(text: str) -> dict[str, list[str]]:
-    """Setting -> keys of verl, from lines `setting: key key`; an indented line goes on."""
-    table: dict[str, list[str]] = {}
-    for setting, words in re.findall(r"^(\w+):((?:.|\n )*)", text, re.MULTILINE):
-        table[setting] = []
-        for word in words.replace("@", "actor_rollout_ref.").split():
-            head, brace, tail = word.partition("{")
-            table[setting] += [head + name for name in tail.rstrip("}").split(",")] if brace else [word]
-    return table
-
-
-TABLE = read_table(TABLE_TEXT)
-
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
@@ -217,6 +86,11 @@ IDLE_IN_VERL = {
 }
 # Settings that become no override: what they are for.
 NOTES = IDLE_IN_VERL | {
+    "algorithm": "sets others",
+    "hardware": "sets others",
+    "eval_rows": "of val.parquet",
+    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "in verl_reward.py"),
+    **dict.fromkeys(("max_turns", "tool_timeout", "tool_characters", "tool_format"), "in verl_environment.py"),
     "kl_horizon": "without kl_target nothing adapts",
     "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
     "allow_overlap": "checked alone",

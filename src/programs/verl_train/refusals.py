@@ -15,7 +15,6 @@ ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
 
 
 def check_action(config) -> None:
-    """Raise UserError unless one thing is to be done."""
     chosen = [name for name in ACTIONS if getattr(config, name)]
     expected = f"expected one of --{' --'.join(ACTIONS)}"
     need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
@@ -30,7 +29,6 @@ def check_own(config: Config) -> None:
 
 
 def check_expressible(config: Config) -> None:
-    """Raise UserError for settings that verl cannot express."""
     check_own(config)
     for name in ("model", "critic_model"):
         refuse_adapter(getattr(config, name), f"--{name}", "whose reference would be the bare base in verl")

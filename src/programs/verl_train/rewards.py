@@ -27,7 +27,6 @@ class RewardBatcher:
         self.gathering = Gathering(self.score_all, "reward")
 
     def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
-        """Queue one completion."""
         return self.gathering.submit((row, text, ids))
 
     def score_all(self, batch: list[tuple]) -> list[dict]:

@@ -1,10 +1,10 @@
 """run.sh: the command."""
 
+import dataclasses
 import shlex
 from pathlib import Path
 
 from programs.verl_train.hydra import Override
-from programs.verl_train.names import TABLE
 from programs.verl_train.overrides import Layout
 from programs.verl_train.settings import VERL, Config
 
@@ -14,8 +14,8 @@ HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \'
 
 def in_order(overrides: list[Override]) -> list[Override]:
     """Overrides in the order of the settings that they come from."""
-    places = {name: place for place, name in enumerate(TABLE)}
-    return sorted(overrides, key=lambda o: places.get(o.source, len(TABLE)))
+    names = [f.name for f in dataclasses.fields(Config)]
+    return sorted(overrides, key=lambda o: len(names) if o.source == "override" else names.index(o.source))
 
 
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
@@ -46,6 +46,5 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
 
 
 def write_script(path: Path, text: str) -> None:
-    """Write an executable file."""
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)

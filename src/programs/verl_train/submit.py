@@ -21,7 +21,6 @@ from programs.verl_train.settings import INSTALL, Config
 
 
 def fetch(address: str, path: str, timeout: float) -> dict:
-    """JSON from a cluster's dashboard."""
     with urllib.request.urlopen(address.rstrip("/") + path, timeout=timeout) as answer:
         return json.loads(answer.read())
 

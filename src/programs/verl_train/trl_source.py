@@ -94,7 +94,6 @@ class TrlSource:
         return node
 
     def of_trainer(self, name: str) -> ast.expr | None:
-        """An argument of GRPOTrainer, by its place or its keyword."""
         place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
         return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
@@ -127,7 +126,6 @@ class TrlSource:
 
 
 def name_of(call: ast.Call) -> str:
-    """The last name of what is called."""
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 

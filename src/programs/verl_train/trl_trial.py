@@ -31,7 +31,6 @@ class Recorded:
 
 
 def recorded_class(name: str) -> type:
-    """A class in the place of one that is not needed."""
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (Recorded,), {})
@@ -49,7 +48,6 @@ def changed_settings(settings) -> dict:
 
 
 def write_rows(dataset, file: Path) -> None:
-    """A data set as JSONL."""
     with file.open("w", encoding="utf-8") as f:
         for number, row in enumerate(dataset, start=1):
             for name, value in dict(row).items():
