@@ -121,9 +121,11 @@ def test_the_table_has_given_and_default_settings_beside_verls(port):
 LORA = "peft_config=LoraConfig(r=8, lora_alpha=32, {more}),\n        train_dataset"
 SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
     "lora": [("train_dataset", LORA.format(more="target_modules='all-linear', lora_dropout=0.1")), ["lora_dropout"]],
+    "all layers": [("train_dataset", LORA.format(more="target_modules='all-linear', rank_pattern={}")), []],
     "some layers": [("train_dataset", LORA.format(more="target_modules=['q_proj', 'v_proj'], bias='none'")), []],
     "no KL": [("beta=0.02", "beta=0.0, use_bias_correction_kl=False, min_p=0.2"), ["min_p"]],
-    "vLLM": [('loss_type="dapo"', "loss_type='dr_grpo', use_vllm=True, scale_rewards=False, delta=3.0"), []],
+    "vLLM": [('loss_type="dapo"', "use_vllm=True, vllm_gpu_memory_utilization=0.4, save_total_limit=2"), []],
+    "Dr. GRPO": [('loss_type="dapo"', "loss_type='dr_grpo', scale_rewards=False, delta=3.0"), []],
     "tools": [("train_dataset", "tools=[brief], callbacks=[],\n        train_dataset"), ["tools", "callbacks"]],
     "several updates": [("epsilon=0.2", "epsilon=0.2, num_iterations=2, steps_per_generation=4, bf16=True"), []],
 }  # fmt: skip
@@ -152,7 +154,37 @@ def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, 
     none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equal here", notes, re.MULTILINE)
     beside = re.findall(r"`(?:\w+\.)?(\w+)`", notes.partition("nothing with these values: ")[2].partition("\n")[0])
     assert sorted(none) == sorted(lost) and not {*none, *beside} & of_rows
+    assert not {*beside} & {"target_modules", "vllm_gpu_memory_utilization", "save_total_limit"}
     assert given <= of_rows | {*none, *beside}
+
+
+def test_the_table_says_what_flags_decide_and_what_the_script_made(tmp_path):
+    """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
+    text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
+    (tmp_path / "trl_run.py").write_text(text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = ["))
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    flags = ["--hardware=8x80GB", f"--data={tmp_path}/mine.jsonl", "--lr=1e-5"]
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", *flags, f"--export={tmp_path}/port"]) == 0
+    page = (tmp_path / "port" / "port.md").read_text()
+    assert "; here `--data mine.jsonl` | `data.train_files=$HERE/train.parquet`" in page
+    assert "| learning_rate | 2e-06; here `--lr 1e-05` | `actor_rollout_ref.actor.optim.lr=1e-05` |" in page
+    assert re.search(r"^\| train_dataset \| `made\(", page, re.MULTILINE) and page.count("; here `--") == 2
+    assert str(tmp_path) not in page
+
+
+def test_rows_that_a_script_makes_are_named_by_its_own_words(tmp_path):
+    rows = (
+        "rows = [{'prompt': [{'role': 'user', 'content': '?'}], 'answer': '#### 1'} for i in range(40)]\n\nREWARDS = ["
+    )
+    text = re.sub(
+        r"train_dataset=load_dataset\(.*?\)", "train_dataset=rows", RUN.replace("REWARDS = [", rows), flags=re.S
+    )
+    (tmp_path / "trl_run.py").write_text(text)
+    argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", "--run_script", f"--export={tmp_path}/port"]
+    assert verl.main(argv) == 0
+    page = (tmp_path / "port" / "port.md").read_text()
+    assert "| train_dataset | `[{'prompt': [{'role'" in page and "trl_train_dataset" not in page
+    assert len(rows_of(tmp_path / "port" / "train.parquet")) == 40
 
 
 def test_what_was_checked_stands_in_port_md(port):

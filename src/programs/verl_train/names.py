@@ -160,8 +160,7 @@ TODAY = {
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
-    "reward_model.custom_reward_function": ("is gone", "--reward FILE.py:function"),
-    "reward_model.reward_manager": ("is read by the old trainer only", "--reward FILE.py:function"),
+    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
     "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
     "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
     f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
