@@ -158,6 +158,17 @@ def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, 
     assert given <= of_rows | {*none, *beside}
 
 
+def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
+    (tmp_path / "trl_run.py").write_text(RUN)
+    for name, rows in (("word_problems", ROWS), ("eval", [*ROWS[:3], {**ROWS[0], "prompt": "new"}])):
+        texts = [{**row, "prompt": [{"role": "user", "content": str(row["prompt"])}]} for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    flags = ["--hardware=8x80GB", f"--eval_data={tmp_path}/eval.jsonl", f"--export={tmp_path}/port"]
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", *flags]) == 0
+    page = (tmp_path / "port" / "port.md").read_text()
+    assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
+
+
 def test_the_table_says_what_flags_decide_and_what_the_script_made(tmp_path):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")

@@ -373,17 +373,21 @@ def test_files_that_hold_no_overrides(tmp_path, capsys, text, message):
 
 
 def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
+    """The page's commands on a script of its kind: bash has arrays, arithmetic and quotes, and starts nothing."""
     script = """#!/usr/bin/env bash
-    SHORT=1024
-    ARGS=(algorithm.adv_estimator=grpo trainer.logger='["console"]' "trainer.project_name='a run'")
-    python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
-      actor_rollout_ref.rollout.max_model_len=$((SHORT + 1)) "$@"
-    """
-    copy = script.replace("python3 -m verl.trainer.main_ppo", ASK_BASH.split("with ")[1].split(" in the")[0])
-    lines = subprocess.run(["bash", "-c", copy], capture_output=True, text=True, check=True).stdout
-    (tmp_path / "o.txt").write_text(lines)
-    assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 0
-    assert json.loads(capsys.readouterr().out)["overrides"] == 4 and "max_model_len=1025" in lines
+SHORT=1024
+ARGS=(algorithm.adv_estimator=grpo trainer.logger='["console"]' "trainer.project_name='a run'")
+python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
+  actor_rollout_ref.rollout.max_model_len=$((SHORT + 1)) "$@"
+"""
+    (tmp_path / "run.sh").write_text(script)
+    page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
+    commands = "\n".join(re.search(r"^(sed .*)\n(bash .*)$", page, re.MULTILINE).groups())
+    subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True)
+    assert ASK_BASH.split("with ")[1].split(" in the")[0] in (tmp_path / "copy.sh").read_text()
+    assert verl.main(["--check", "--overrides", str(tmp_path / "overrides.txt")]) == 0
+    assert json.loads(capsys.readouterr().out)["overrides"] == 4
+    assert "max_model_len=1025\n" in (tmp_path / "overrides.txt").read_text()
 
 
 ALONE = [

@@ -201,7 +201,8 @@ def test_names_are_those_of_the_installed_verl():
 def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
     """run.sh of --export, with and without flash_attn: each of its keys is verl's own, none needs our hooks."""
     shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)
-    (tmp_path / "word_problems.jsonl").write_text('{"prompt": "1 + 1", "answer": "#### 2"}\n' * 40)
+    row = {"prompt": [{"role": "user", "content": "1 + 1"}], "answer": "#### 2"}
+    (tmp_path / "word_problems.jsonl").write_text(f"{json.dumps(row)}\n" * 40)
     argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port", f"--model={TINY_LM}"]
     assert launcher.main(argv) == 0
     for found in (0, 1):

@@ -268,6 +268,7 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
+        settings = json.loads((Path(job_folder) / "settings.json").read_text(encoding="utf-8"))
     rows = splits["train.parquet"]
     overrides = standing_alone(config, job, overrides, len(rows))
     wrong = name_findings(overrides)
@@ -275,6 +276,9 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     trial = reward_trial(reward_specs(config), job.columns, reward, rows, config.group_size)
     checked = [KEYS_CHECKED] if wrong is not None else []
     checked += trial.sentences()
+    if trained := settings.get("eval/trained_rows"):
+        shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
+        checked.append(f"{shares}: the accuracy that verl logs is inflated")
     places = {job.folder: "$HERE", str(folder): "$HERE"}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
