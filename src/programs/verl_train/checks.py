@@ -129,12 +129,6 @@ def config_findings(composed) -> list[str]:
     return findings
 
 
-def our_prompt_ids(config: Config, tokenizer, messages: list[dict], is_text: bool) -> list[int]:
-    """Token ids that our own trainers give a prompt."""
-    prompt = messages[0]["content"] if is_text and not config.chat else messages
-    return encode_prompt(tokenizer, prompt, **template_settings(config))
-
-
 def data_findings(composed, config: Config) -> tuple[dict, list[str], object, object]:
     """(report, findings, data set, tokenizer): the training data through verl's own data set."""
     from transformers import AutoTokenizer
@@ -158,7 +152,8 @@ def data_findings(composed, config: Config) -> tuple[dict, list[str], object, ob
             row["raw_prompt"], add_generation_prompt=True, tokenize=True, **template
         )
         verls = verls["input_ids"] if hasattr(verls, "keys") else verls
-        if list(verls) != list(our_prompt_ids(config, our_tokenizer, row["raw_prompt"], is_text)):
+        prompt = row["raw_prompt"][0]["content"] if is_text and not config.chat else row["raw_prompt"]
+        if list(verls) != list(encode_prompt(our_tokenizer, prompt, **template_settings(config))):
             got = f"prompt: verl gives row {row['index']} other token ids than our trainers"
             findings.append(f"{got}; try chat messages")
             break

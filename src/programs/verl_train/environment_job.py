@@ -51,10 +51,10 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
     known = []
     for row in rows:
-        own = {name: value for name, value in row_columns(row).items() if name in columns}
-        known.append({"prompt": row["prompt"], "columns": own, "row": row})
+        values = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": values, "row": row})
     check_environment_rows(setup.environments, known)
-    return [found["row"] for found in playable_rows(config, setup, known, source)]
+    return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
 def write_environment_module(

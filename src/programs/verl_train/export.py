@@ -142,8 +142,8 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
         if override.key == CPUS:
             cpus, word = override.value, f'"{run_word(override)}"'
         lines.append(f"  {word}{comment}")
-    what = Path(config.from_trl).name if config.from_trl else config.algorithm
-    return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+    title = Path(config.from_trl).name if config.from_trl else config.algorithm
+    return RUN.format(title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
 def run_word(override: Override) -> str:

@@ -41,7 +41,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 '''
 
 RUN = """#!/usr/bin/env bash
-# {what} in verl {verl}; written by verl_train.py --export.
+# {title} in verl {verl}; written by verl_train.py --export.
 # bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
 set -euo pipefail
 HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)

@@ -132,10 +132,10 @@ def kl_estimator(t: dict) -> str | None:
 
 
 def temperature(t: dict) -> float:
-    found = t["temperature"]
+    value = t["temperature"]
     for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
         need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    return found
+    return value
 
 
 def mismatch(t: dict) -> str | None:
@@ -251,9 +251,9 @@ def rewards_of_trl(source: TrlSource) -> list[str]:
     node = source.resolved(given)
     functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
     names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
-    what = ", ".join(ast.unparse(item) for item in functions)
+    given = ", ".join(ast.unparse(item) for item in functions)
     expected = "expected functions of that file; try --reward FILE.py:function for each"
-    need(len(names) == len(functions), f"got reward_funcs {what} in {source.file}; {expected}")
+    need(len(names) == len(functions), f"got reward_funcs {given} in {source.file}; {expected}")
     return names
 
 

@@ -56,8 +56,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         error_file.unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, own = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, own)
+    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
     if setup:
         write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)

@@ -24,7 +24,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
     shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
     width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
-    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    nets, which = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
     lines = []
 
     def line(name: str, formula: str, amount: float, kind: str) -> None:
@@ -36,7 +36,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
         n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
         line(
-            f"{part} ({what})",
+            f"{part} ({which})",
             f"{n} x {count} x {size:g} bytes / {shards} shards",
             n * parameters * size / shards,
             kind,

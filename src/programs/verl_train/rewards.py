@@ -36,7 +36,9 @@ class RewardBatcher:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
             raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
-        return [named_scores(score, {name: own[i] for name, own in parts.items()}) for i, score in enumerate(scores)]
+        return [
+            named_scores(score, {name: values[i] for name, values in parts.items()}) for i, score in enumerate(scores)
+        ]
 
     def row(self, data_source, ground_truth, extra_info) -> dict:
         """A row as our rewards know it; its prompt comes from the reward manager."""

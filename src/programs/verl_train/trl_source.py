@@ -99,16 +99,16 @@ class TrlSource:
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
         """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
-        found: dict[str, ast.expr] = {}
+        arguments: dict[str, ast.expr] = {}
         for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
             spread = self.resolved(keyword.value)
             if keyword.arg:
-                found[keyword.arg] = keyword.value
+                arguments[keyword.arg] = keyword.value
             elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                found |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
+                arguments |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
             else:
-                found[f"**{ast.unparse(keyword.value)}"] = keyword.value
-        return found
+                arguments[f"**{ast.unparse(keyword.value)}"] = keyword.value
+        return arguments
 
     def literals(self, name: str) -> tuple[dict, list[str]]:
         """(keywords of the call of a name, those that are no literals, with their lines)."""
