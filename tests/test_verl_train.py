@@ -305,6 +305,12 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
     assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
 
 
+def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
+    (tmp_path / "o.txt").write_text("trainer.nnodes=$NODES\ndata.seed=${oc.env:SEED}\n")
+    verl.read_overrides(str(tmp_path / "o.txt"))
+    assert capsys.readouterr().err.count("has a variable of a shell") == 1
+
+
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
@@ -469,7 +475,13 @@ def test_held_out_prompts_that_train_are_counted_in_the_jobs_settings(held_out, 
     for name, prompts in (("train", ["1+1=", "2+2="] * 4), ("eval", held_out)):
         rows = [{"prompt": prompt, "answer": "2"} for prompt in prompts]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = [f"--data={tmp_path}/train.jsonl", "--batch_size=8", f"--output_dir={tmp_path}/o", "--model=x/base-1B"]
+    flags = [
+        f"--data={tmp_path}/train.jsonl",
+        "--batch_size=8",
+        f"--output_dir={tmp_path}/o",
+        f"--model={tmp_path}/base",
+    ]
+    (tmp_path / "base").symlink_to(TINY_LM)
     flags += [f"--eval_data={tmp_path}/eval.jsonl"] if held_out else []
     verl.prepare_job(config_of(*flags, "--reward", verl.EMBEDDED_SPECS[0]))
     errors, settings = capsys.readouterr().err, json.loads((tmp_path / "o" / "job" / "settings.json").read_text())

@@ -61,6 +61,9 @@ def read_overrides(file: str) -> list[Written]:
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
     need(overrides, f"got --overrides {file} without any; expected KEY=VALUE, one a line")
+    for override in overrides:
+        if re.search(r"\$\w", str(override.value)):
+            say(f"note: {override.source}: {override.text()} has a variable of a shell, which verl takes as it stands")
     return overrides
 
 
