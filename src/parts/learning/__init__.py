@@ -7,6 +7,7 @@ ROOMS = (
     "aggregation",
     "shaping",
     "presets",
+    "trainer_settings",
     "own_functions",
     "gradient_sums",
     "optimizer",

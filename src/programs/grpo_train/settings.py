@@ -10,35 +10,33 @@ from dataclasses import dataclass
 
 from parts.data.pass_band import check_band
 from parts.environments.play_setup import check_idle, check_room
-from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.foundation.messages import UserError, need, suggest
-from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
-from parts.networks.models import ATTENTION_KINDS, refuse_attention
+from parts.learning.trainer_settings import TrainerSettings
+from parts.networks.models import refuse_attention
 from parts.sampling.vllm_options import VLLM_PIP
 
 
+@in_order(
+    profile="",
+    max_prompt_length="chat_template_kwargs",
+    preset="reward_retries",
+    learning_rate="entropy_coef",
+    gradient_checkpointing="attn_implementation",
+    lora_dropout="lora_alpha",
+    logging_steps="report_to",
+    per_device_eval_batch_size="allow_overlap",
+)
 @dataclass
-class Config(BaseConfig):
+class Config(TrainerSettings):
     """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
 
     # model and data
     profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable; the first defines eval/accuracy"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
     )
     preset: list[str] = setting(
         [],
@@ -118,13 +116,11 @@ class Config(BaseConfig):
     )
     mask_truncated_completions: bool = setting(False, "completions without end token do not train")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # optimization
     learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
     warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
     optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
     precision: str = setting(
@@ -136,25 +132,12 @@ class Config(BaseConfig):
         ["auto", "float32", "bfloat16", "float16"],
     )
     use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     per_device_eval_batch_size: int = setting(
         0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
     )
@@ -163,10 +146,6 @@ class Config(BaseConfig):
     )
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn

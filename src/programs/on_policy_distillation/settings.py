@@ -3,20 +3,27 @@
 import math
 from dataclasses import dataclass
 
-from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.idle_settings import say_idle
 from parts.foundation.messages import need
-from parts.foundation.settings import BaseConfig, check_trainer, parse_settings, setting
+from parts.foundation.settings import check_trainer, in_order, parse_settings, setting
 from parts.learning.aggregation import AGGREGATIONS
-from parts.networks.models import ATTENTION_KINDS
+from parts.learning.trainer_settings import RolloutSettings
 
 OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
 ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
+@in_order(
+    completion_column="chat_template_kwargs",
+    batch_size="steps",
+    offpolicy_frac="check_sync",
+    ppo_epochs="norm_length",
+    eval_samples="allow_overlap",
+)
 @dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
+class Config(RolloutSettings):
+    """All settings and their defaults: those of RolloutSettings and these; each is a flag and a key of --config."""
 
     # student, teacher and data
     model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
@@ -24,47 +31,18 @@ class Config(BaseConfig):
     teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
     teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
     )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
     group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
     temperature: float = setting(
         1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
     )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
     reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
     offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
     offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
     # objective
@@ -79,13 +57,11 @@ class Config(BaseConfig):
     advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
     aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
     ppo_epochs: int = setting(1, "passes over each batch", positive=True)
     minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
     clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
     clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
     dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # sampler and trainer that disagree
     mismatch: str = setting(
         "auto",
@@ -93,37 +69,11 @@ class Config(BaseConfig):
         "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
         ["auto", "none", "tis", "icepop", "seq_mask"],
     )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # optimization
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-        free=True,
-    )
     share_prompts: bool = setting(
         True,
         "student and local teachers run a group's prompt once, and no pads, and hf holds it once, to save time",
@@ -132,28 +82,9 @@ class Config(BaseConfig):
     logits_chunk: int = setting(
         2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
     )
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
 
 def check_config(config: Config, world: int = 1) -> None:

@@ -25,7 +25,7 @@ from programs.verl_train.names import ACTOR, ADVANTAGES, KWARGS, OWN_NAME, SAMPL
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
 from programs.verl_train.rewards import bits_of
-from programs.verl_train.run_script import in_order, write_script
+from programs.verl_train.run_script import by_setting, write_script
 from programs.verl_train.settings import VERL, Config
 
 HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
@@ -133,7 +133,7 @@ def shell_word(text: str, places: dict[str, str]) -> str:
 def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
     """run.sh: the command; the first override of a setting has the setting behind it."""
     lines, source, cpus = [], None, 1
-    for override in in_order(overrides):
+    for override in by_setting(overrides):
         word, comment = shell_word(override.text(), places), ""
         if override.source != source:
             source = override.source

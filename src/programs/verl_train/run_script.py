@@ -12,7 +12,7 @@ EMPTIES = "# each start has its own: verl empties the file that it is given"
 HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
 
-def in_order(overrides: list[Override]) -> list[Override]:
+def by_setting(overrides: list[Override]) -> list[Override]:
     """Overrides in the order of the settings that they come from."""
     names = [f.name for f in dataclasses.fields(Config)]
     return sorted(overrides, key=lambda o: len(names) if o.source == "override" else names.index(o.source))
@@ -35,7 +35,7 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
     if config.slurm:
         lines.append(f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands')
     source = None
-    for override in in_order(overrides):
+    for override in by_setting(overrides):
         if override.source != source:
             source = override.source
             given = "" if source == "override" else f": {getattr(config, source)}"

@@ -3,11 +3,10 @@
 import os
 from dataclasses import dataclass
 
-from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.foundation.messages import need
-from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
-from parts.networks.models import ATTENTION_KINDS
+from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
 
 OF_SAMPLES = (
@@ -22,27 +21,18 @@ OF_SAMPLES = (
 )
 
 
+@in_order(
+    completion_column="prompt_column",
+    device="precision",
+    gradient_checkpointing="attn_implementation",
+    save_every="lora_alpha",
+)
 @dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
+class Config(RunSettings):
+    """All settings and their defaults: those of RunSettings and these; each is a flag and a key of --config."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
     seed: int = setting(0, "seed of prompts, samples and the order of training")
     # where solutions come from
@@ -89,7 +79,6 @@ class Config(BaseConfig):
         128, "sequences sampled at once; so many are written to disk together", positive=True
     )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
     check_sync: int = setting(
         1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
     )
@@ -103,26 +92,13 @@ class Config(BaseConfig):
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
     packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
     # what the parts read and this program does not offer
     load_in_4bit = False

@@ -1,0 +1,275 @@
+"""Settings that several trainers have, with their defaults: a trainer's Config adds its own."""
+
+from dataclasses import dataclass
+
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.foundation.messages import need
+from parts.foundation.settings import BaseConfig, in_order, setting
+from parts.learning.presets import GROUP_DEFAULTS, PRESETS
+from parts.networks.models import ATTENTION_KINDS
+
+
+@dataclass
+class RunSettings(BaseConfig):
+    """What all trainers have."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # optimization
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    # logs and checkpoints
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
+@in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
+@dataclass
+class TrainerSettings(RunSettings):
+    """What trainers by RL and distillation have, TRL's too."""
+
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    # algorithm: details of advantages and losses
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # precision and memory
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+
+
+@in_order(
+    score_while_sampling="reward_retries",
+    max_prompt_tokens="steps",
+    rollout_engine="temperature",
+    norm_length="check_sync",
+    mismatch="entropy_coef",
+    adam_beta2="weight_decay",
+    max_bad_updates="max_grad_norm",
+    device="precision",
+    micro_batch_tokens="attn_implementation",
+    merge_lora="lora_alpha",
+    sample_tokens="sample_every",
+    save_every="allow_overlap",
+)
+@dataclass
+class RolloutSettings(TrainerSettings):
+    """What trainers with this bundle's step have."""
+
+    # model and data
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    # rollout
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    # algorithm: choices
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
+    )
+    share_prompts: bool = setting(
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    # logs and checkpoints
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+
+
+@in_order(
+    environment="score_while_sampling",
+    batch_size="steps",
+    algorithm="check_sync",
+    ppo_epochs="norm_length",
+    target_kl="entropy_coef",
+    critic="mismatch_high",
+    critic_lr="lr",
+)
+@dataclass
+class PolicySettings(RolloutSettings):
+    """What the PPO trainer and the launcher of verl have.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
+    # rollout
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    # algorithm: choices
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt", positive=True)
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+    )
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
