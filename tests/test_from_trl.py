@@ -94,6 +94,10 @@ def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
         ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
         ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5, "mismatch": "none"}),
         ("max_steps=5, use_vllm=True, vllm_mode='colocate'", {"mismatch": "auto"}),
+        ("max_steps=5, vllm_gpu_memory_utilization=0.45, vllm_tensor_parallel_size=2", {"vllm_memory": 0.45}),
+        ("max_steps=5, vllm_tensor_parallel_size=2, fp16=True", {"rollout_tensor_parallel": 2, "precision": "fp16"}),
+        ("max_steps=5, gradient_checkpointing=True, save_total_limit=3, bf16=False", {"keep_checkpoints": 3}),
+        ("max_steps=40, steps_per_generation=4, eval_steps=0.5", {"eval_every": 5, "gradient_checkpointing": False}),
     ],
 )
 def test_settings_by_what_they_mean(settings, expected, tmp_path):
@@ -246,6 +250,55 @@ if __name__ == "__main__":
     trainer.train()
     Path("trained").touch()
 """
+
+
+PEFT = """
+class LoraConfig:  # peft's own has some fields more, all with defaults
+    def __init__(self, r=8, lora_alpha=8, target_modules=None, rank_pattern=None, use_rslora=False):
+        self.r, self.lora_alpha, self.use_rslora = r, lora_alpha, use_rslora
+        self.target_modules, self.rank_pattern, self.peft_type = target_modules, rank_pattern or {}, "LORA"
+"""
+
+
+def test_defaults_of_an_adapter_are_nothing_that_is_lost(tmp_path, capsys, monkeypatch):
+    """As a literal, and as peft's class has them when the script is run."""
+    lora = "LoraConfig(r=4, rank_pattern={}, layers_to_transform=None, use_rslora=True)"
+    text = SHORT.format(
+        settings="max_steps=5", data='"json", data_files="rows.jsonl"', model=f"'m', peft_config={lora}, "
+    )
+    assert read(tmp_path, text=text).lora_rank == 4
+    errors = capsys.readouterr().err
+    assert "LoraConfig(use_rslora=True): has no equal" in errors and errors.count("LoraConfig(") == 1
+    (tmp_path / "peft.py").write_text(PEFT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps({"q": f"{i}+1"}) + "\n" for i in range(20)))
+    made = MADE.replace('target_modules=["q_proj"]', "use_rslora=True")
+    assert read(tmp_path, text=made, flags=["--run_script"]).lora_rank == 4
+    errors = capsys.readouterr().err
+    assert "LoraConfig(use_rslora=True): has no equal" in errors and errors.count("LoraConfig(") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--print", "--hardware=8xA100"], "8xA100"),
+        (["--print", "--verl_rollout=trt"], "trt"),
+        (["--print", "--steps=many"], "many"),
+        (["--print", "--check"], "got print, check; expected one of --print"),
+        ([], "got nothing to do; expected one of --print"),
+        (["--export=."], "which has run.sh"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_before_the_script_runs(flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").touch()
+    (tmp_path / "run.py").write_text(MADE.replace('if __name__ == "__main__":', 'Path("ran").touch()\nif True:'))
+    try:
+        code = verl.main(["--from_trl=run.py", "--run_script", *flags])
+    except SystemExit as error:
+        code = error.code
+    assert code == 2 and message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.py", "run.sh"]
 
 
 def test_a_script_is_run_for_the_data_that_it_makes(tmp_path, capsys):

@@ -121,9 +121,11 @@ def test_the_table_has_given_and_default_settings_beside_verls(port):
 LORA = "peft_config=LoraConfig(r=8, lora_alpha=32, {more}),\n        train_dataset"
 SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
     "lora": [("train_dataset", LORA.format(more="target_modules='all-linear', lora_dropout=0.1")), ["lora_dropout"]],
+    "all layers": [("train_dataset", LORA.format(more="target_modules='all-linear', rank_pattern={}")), []],
     "some layers": [("train_dataset", LORA.format(more="target_modules=['q_proj', 'v_proj'], bias='none'")), []],
     "no KL": [("beta=0.02", "beta=0.0, use_bias_correction_kl=False, min_p=0.2"), ["min_p"]],
-    "vLLM": [('loss_type="dapo"', "loss_type='dr_grpo', use_vllm=True, scale_rewards=False, delta=3.0"), []],
+    "vLLM": [('loss_type="dapo"', "use_vllm=True, vllm_gpu_memory_utilization=0.4, save_total_limit=2"), []],
+    "Dr. GRPO": [('loss_type="dapo"', "loss_type='dr_grpo', scale_rewards=False, delta=3.0"), []],
     "tools": [("train_dataset", "tools=[brief], callbacks=[],\n        train_dataset"), ["tools", "callbacks"]],
     "several updates": [("epsilon=0.2", "epsilon=0.2, num_iterations=2, steps_per_generation=4, bf16=True"), []],
 }  # fmt: skip
@@ -152,7 +154,48 @@ def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, 
     none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equal here", notes, re.MULTILINE)
     beside = re.findall(r"`(?:\w+\.)?(\w+)`", notes.partition("nothing with these values: ")[2].partition("\n")[0])
     assert sorted(none) == sorted(lost) and not {*none, *beside} & of_rows
+    assert not {*beside} & {"target_modules", "vllm_gpu_memory_utilization", "save_total_limit"}
     assert given <= of_rows | {*none, *beside}
+
+
+def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
+    (tmp_path / "trl_run.py").write_text(RUN)
+    for name, rows in (("word_problems", ROWS), ("eval", [*ROWS[:3], {**ROWS[0], "prompt": "new"}])):
+        texts = [{**row, "prompt": [{"role": "user", "content": str(row["prompt"])}]} for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    flags = ["--hardware=8x80GB", f"--eval_data={tmp_path}/eval.jsonl", f"--export={tmp_path}/port"]
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", *flags]) == 0
+    page = (tmp_path / "port" / "port.md").read_text()
+    assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
+
+
+def test_the_table_says_what_flags_decide_and_what_the_script_made(tmp_path):
+    """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
+    text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
+    (tmp_path / "trl_run.py").write_text(text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = ["))
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    flags = ["--hardware=8x80GB", f"--data={tmp_path}/mine.jsonl", "--lr=1e-5"]
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", *flags, f"--export={tmp_path}/port"]) == 0
+    page = (tmp_path / "port" / "port.md").read_text()
+    assert "; here `--data mine.jsonl` | `data.train_files=$HERE/train.parquet`" in page
+    assert "| learning_rate | 2e-06; here `--lr 1e-05` | `actor_rollout_ref.actor.optim.lr=1e-05` |" in page
+    assert re.search(r"^\| train_dataset \| `made\(", page, re.MULTILINE) and page.count("; here `--") == 2
+    assert str(tmp_path) not in page
+
+
+def test_rows_that_a_script_makes_are_named_by_its_own_words(tmp_path):
+    rows = (
+        "rows = [{'prompt': [{'role': 'user', 'content': '?'}], 'answer': '#### 1'} for i in range(40)]\n\nREWARDS = ["
+    )
+    text = re.sub(
+        r"train_dataset=load_dataset\(.*?\)", "train_dataset=rows", RUN.replace("REWARDS = [", rows), flags=re.S
+    )
+    (tmp_path / "trl_run.py").write_text(text)
+    argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", "--run_script", f"--export={tmp_path}/port"]
+    assert verl.main(argv) == 0
+    page = (tmp_path / "port" / "port.md").read_text()
+    assert "| train_dataset | `[{'prompt': [{'role'" in page and "trl_train_dataset" not in page
+    assert len(rows_of(tmp_path / "port" / "train.parquet")) == 40
 
 
 def test_what_was_checked_stands_in_port_md(port):
@@ -199,17 +242,30 @@ def near(completion, meta, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("reward", "told"),
+    ("reward", "code", "message"),
     [
-        (WHOLE_BATCH, "scores 0.2 in a batch, and 2 alone, as verl calls it: the reward looks at its whole batch"),
-        (RAISING, "in a trial reward near, row 8, completion '': raised IndexError"),
+        (WHOLE_BATCH, 0, "scores 0.2 in a batch, and 2 alone, as verl calls it: the reward looks at its whole batch"),
+        (RAISING, 3, "in a trial reward near, row 8, completion '': raised IndexError"),
     ],
 )
-def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward, told):
-    assert exported(tmp_path, reward, TEXT_ROWS) == 0
-    said = capsys.readouterr().err
-    assert f"warning: {'in a trial' if 'trial' in told else 'completion'}" in said and told in said
-    assert "checked: The reward" not in said
+def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward, code, message):
+    assert exported(tmp_path, reward, TEXT_ROWS) == code
+    errors = capsys.readouterr().err
+    assert re.search(f"^warning: .*{re.escape(message)}", errors, re.MULTILINE)
+    assert "checked: The reward" not in errors and ("start it in verl" in errors) == (code == 0)
+    assert (tmp_path / "out" / "run.sh").exists()
+
+
+def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
+    """verl drops such rows in silence, so the ones that were scored must not hide it."""
+    raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
+    (tmp_path / "trl_run.py").write_text(raising)
+    (tmp_path / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port"]) == 3
+    errors, page = capsys.readouterr().err, (tmp_path / "port" / "port.md").read_text()
+    assert "ZeroDivisionError" in errors and f"the files are written; try mending it in {tmp_path}/trl_run.py" in errors
+    assert re.search(r"^- in a trial reward brief.*ZeroDivisionError", page, re.MULTILINE)
+    assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
 
 
 def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):

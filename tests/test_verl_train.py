@@ -89,16 +89,6 @@ def test_settings_are_those_of_the_ppo_trainer():
         assert getattr(verl, name) == getattr(ppo, name), name
 
 
-def test_our_template_of_settings_is_accepted():
-    config = config_of("--config", str(ROOT / "assets" / "training_config.yaml"))
-    assert config.steps == 100
-
-
-def test_every_setting_is_mapped_or_refused_or_explained():
-    rows = [*verl.TABLE, *verl.FIXED, *verl.NOTES]
-    assert sorted(rows) == sorted(FIELDS) and len(set(rows)) == len(rows)
-
-
 VARIANTS = [
     [],
     ["--backend", "megatron", "--precision", "bf16", "--gradient_checkpointing", "--tensor_parallel", "2"],
@@ -115,16 +105,22 @@ VARIANTS = [
 ]
 
 
-def test_overrides_are_those_of_the_table_and_the_table_has_no_more():
-    seen = {}
+# settings that decide an override of another one, with a value that shows it; two act through the job's chat template
+BESIDE = {"minibatches": 2, "kl_in": "loss", "mismatch_low": 0.25, "critic_model": "other"}
+THROUGH_TEMPLATE = {"chat", "chat_template"}
+
+
+def test_every_setting_becomes_an_override_or_is_refused_or_explained():
+    sources = set()
     for preset in verl.PRESETS:
         for variant in VARIANTS:
             config = config_of("--algorithm", preset, *variant)
-            template = "{{ messages }}" if "--resume" in variant else None
-            for o in verl.make_overrides(config, layout(template=template, held_out="--lora_rank" not in variant)):
-                assert o.key in verl.TABLE[o.source], (o.key, o.source)
-                seen.setdefault(o.key, set()).add(o.source)
-    assert set(seen) == {key for keys in verl.TABLE.values() for key in keys}
+            sources |= {o.source for o in verl.make_overrides(config, layout())}
+    rows = [*sources, *verl.FIXED, *verl.NOTES]
+    assert len({*rows}) == len(rows) and {*FIELDS} - {*rows} <= {*BESIDE} | THROUGH_TEMPLATE
+    for name, value in BESIDE.items():
+        flags = ["--mismatch=icepop", "--kl_coef=0.1", "--kl_in=reward", f"--{name}={value}"]
+        assert written(*flags) != written(*flags[:3]), name
 
 
 EXPECTED = [
@@ -191,7 +187,6 @@ EXPECTED = [
     ("--resume", {"trainer.resume_mode": "auto"}),
     ("--print", {"trainer.resume_mode": "auto"}),  # what a requeued job starts again
     ("--temperature 0.7", {"@rollout.temperature": 0.7, "@rollout.top_p": 1.0, "@rollout.top_k": -1}),
-    ("--seed 5", {"data.seed": 5, "@actor.data_loader_seed": 5}),
     ("--mismatch auto", {"algorithm.rollout_correction.rollout_is": "token"}),
     ("--mismatch auto --mismatch_high 3", {"algorithm.rollout_correction.rollout_is_threshold": 3.0}),
     ("--mismatch icepop", {"algorithm.rollout_correction.rollout_is_threshold": "0.5_2.0"}),
@@ -200,9 +195,6 @@ EXPECTED = [
     ("--lora_rank 8", {"@model.lora_rank": 8, "@model.lora_alpha": 16, "@rollout.load_format": "safetensors"}),
     ("--precision bf16", {"@ref.fsdp_config.model_dtype": "bf16"}),
     ("--precision fp32", {"@ref.fsdp_config.mixed_precision.param_dtype": "fp32"}),
-    ("--report_to wandb", {"trainer.logger": ["console", "file", "wandb"]}),
-    ("--nodes 2 --gpus_per_node 8", {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}),
-    ("--model Qwen/Qwen2.5-7B", {"@model.path": "Qwen/Qwen2.5-7B", "critic.model.path": "Qwen/Qwen2.5-7B"}),
     ("--environment own.py:Game", {"@rollout.agent.default_agent_loop": "environment"}),
     ("--environment own.py:Game --max_turns 3", {"data.max_response_length": 512 + 3 * 256}),
     ("--environment own.py:Game --max_conversation_tokens 999", {"data.max_response_length": 999}),
@@ -218,22 +210,6 @@ def test_setting_becomes(flags, expected):
         assert found[key] == value and type(found[key]) is type(value), key
 
 
-def test_an_adam_step_does_not_see_the_scale_of_the_value_loss_once_the_clip_is_scaled():
-    import torch
-
-    gradients = [torch.tensor([3.0, -4.0]), torch.tensor([0.1, 0.2]), torch.tensor([-30.0, 2.0])]
-    ends = []
-    for scale, clip in ((0.5, 1.0), (1.0, 2.0)):  # vf_coef 0.5, max_grad_norm 1 against clip_grad 1 / 0.5
-        weight = torch.nn.Parameter(torch.zeros(2))
-        optimizer = torch.optim.AdamW([weight], lr=0.1, eps=1e-12, weight_decay=0)
-        for gradient in gradients:
-            weight.grad = gradient * scale
-            torch.nn.utils.clip_grad_norm_([weight], clip)
-            optimizer.step()
-        ends.append(weight.detach())
-    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
-
-
 def test_ray_is_promised_the_cpus_that_it_waits_for():
     # task runner 1, controller 1, a storage unit 1 each, and 3 for the GPU
     for cpus, units, given in ((2, 1, 6), (8, 1, 8), (13, 8, 13), (12, 1, 12), (64, 8, 64)):
@@ -241,13 +217,6 @@ def test_ray_is_promised_the_cpus_that_it_waits_for():
         assert found["transfer_queue.backend.SimpleStorage.num_data_storage_units"] == units, cpus
         assert found["ray_kwargs.ray_init.num_cpus"] == given >= 2 + units + 3
     assert "ray_kwargs.ray_init.num_cpus" not in written(cpus=None)  # a cluster that exists refuses to be told
-
-
-def test_epochs_never_end_before_the_steps():
-    found = written("--steps", "1000")
-    # verl: an epoch has floor(rows / prompts) >= 1 steps; the run ends early if epochs x that < steps
-    assert found["trainer.total_epochs"] * 1 >= found["trainer.total_training_steps"] == 1000
-    assert found["trainer.save_freq"] > 0
 
 
 # ------------------------------------------------------------------------------------------------ what is refused
@@ -285,6 +254,8 @@ REFUSED = [
     ("--backend megatron --precision fp32", "precision fp32 with megatron"),
     ("--tensor_parallel 2", "tensor_parallel"),
     ("--check", "print, check"),
+    ("--print false", "nothing to do"),
+    ("--algorithm dr_grpo --advantage_eps 1e-4", "with advantage mean; expected advantage gdpo or grpo"),
 ]
 
 
@@ -296,28 +267,17 @@ def test_what_verl_cannot_express_is_an_error(flags, part):
     assert part in str(caught.value)
 
 
-def test_every_fixed_setting_is_tried():
-    assert set(verl.FIXED) <= {word.removeprefix("--") for flags, _ in REFUSED for word in flags.split()}
-    for name, (allowed, _) in verl.FIXED.items():
-        assert FIELDS[name].default in allowed
-
-
-def test_a_setting_that_nothing_would_read_is_an_error():
-    with pytest.raises(verl.UserError, match="with advantage mean; expected advantage gdpo or grpo"):
-        verl.check_expressible(config_of("--algorithm", "dr_grpo", "--advantage_eps", "1e-4"))
-
-
-def test_nothing_to_do_is_an_error():
-    with pytest.raises(verl.UserError, match="nothing to do"):
-        verl.check_expressible(verl.parse_config([]))
-
-
-@pytest.mark.parametrize("trap", verl.TRAPS)
+@pytest.mark.parametrize("trap", [*verl.TRAPS, *verl.TODAY])
 def test_an_override_that_verl_ignores_is_refused(trap):
-    for key in (trap, f"{trap}.x", f"+{trap}.x"):
+    name, _, value = trap.partition("=")
+    for key in (name, f"{name}.x", f"+{name}.x"):
         with pytest.raises(verl.UserError, match="expected a key that verl"):
-            verl.split_override(f"{key}=1")
-    assert verl.split_override(f"{trap}_other=1") == ("", f"{trap}_other", "1")
+            verl.split_override(f"{key}={value or 1}")
+
+
+def test_an_override_of_another_name_or_value_is_taken():
+    for text in ("trainer.save_freq_other=1", "trainer.balance_batch=True", "actor_rollout_ref.rollout.name=sglang"):
+        assert verl.split_override(text) == ("", *text.split("="))
 
 
 # ------------------------------------------------------------------------------------------------ written by hand
@@ -345,65 +305,14 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
     assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
 
 
-BY_SCRIPT = r"""#!/usr/bin/env bash
-# data.seed=7 is a comment
-set -euo pipefail
-HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export GROUP=8 SHORT=1024
-LONG=${LONG:-2048}
-TRAIN=$(realpath -m "${TRAIN:-$HERE/train.parquet}")
-cat <<'TEXT' > note.txt
-data.seed=8
-TEXT
-ARGS=(
-  algorithm.adv_estimator=grpo   # no critic
-  data.train_files="$TRAIN" 'data.val_files=[a b.parquet]'
-  actor_rollout_ref.rollout.n="$GROUP"
-)
-ARGS+=(trainer.logger='["console"]' ~trainer.project_name)
-ray start --head --port=6379
-python3 -m verl.trainer.main_ppo "${ARGS[@]}" model_engine=dp \
-  actor_rollout_ref.rollout.max_model_len=$((SHORT + 2 * LONG)) +trainer.note="run of $(date +%F)" \
-  trainer.nnodes=$NODES_THAT_NOBODY_SET "$@"
-"""
-
-
-def test_overrides_are_read_from_a_script_that_is_not_run(tmp_path, capsys):
-    script = tmp_path / "run.sh"
-    script.write_text(BY_SCRIPT)
-    found = verl.read_overrides(str(script))
-    assert [o.text() for o in found] == [
-        "algorithm.adv_estimator=grpo",
-        f"data.train_files={tmp_path}/train.parquet",
-        "data.val_files=[a b.parquet]",
-        "actor_rollout_ref.rollout.n=8",
-        'trainer.logger=["console"]',
-        "~trainer.project_name",
-        "model_engine=dp",
-        "actor_rollout_ref.rollout.max_model_len=5120",
-        "+trainer.note=run of OUTPUT_OF_A_COMMAND",
-        "trainer.nnodes=$NODES_THAT_NOBODY_SET",
-    ]
-    assert [int(o.source.rpartition(" ")[2]) for o in found] == [12, 13, 13, 14, 16, 16, 18, 18, 18, 18]
-    assert list(tmp_path.iterdir()) == [script], "nothing in it was run"
-    said = capsys.readouterr().err
-    assert "line 18: $NODES_THAT_NOBODY_SET is not known here" in said and "a command's output" in said
-
-
-def test_a_script_is_taken_in_one_way_by_a_shell_and_by_us(tmp_path):
-    """The words that bash gives to the trainer are those that are read."""
-    lines = BY_SCRIPT.replace("$(date +%F)", "OUTPUT_OF_A_COMMAND").splitlines()
-    text = "\n".join(line for line in lines if not line.startswith(("ray", "cat")))
-    text = text.replace("data.seed=8\nTEXT\n", "").replace("python3 -m verl.trainer.main_ppo", "printf '%s\\n'")
-    (tmp_path / "words.sh").write_text(text)
-    (tmp_path / "run.sh").write_text(BY_SCRIPT)
-    env = os.environ | {"NODES_THAT_NOBODY_SET": "$NODES_THAT_NOBODY_SET", "PATH": os.environ["PATH"]}
-    words = subprocess.run(["bash", tmp_path / "words.sh"], env=env, capture_output=True, text=True, check=True).stdout
-    assert words.splitlines() == [o.text() for o in verl.read_overrides(str(tmp_path / "run.sh"))]
+def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
+    (tmp_path / "o.txt").write_text("trainer.nnodes=$NODES\ndata.seed=${oc.env:SEED}\n")
+    verl.read_overrides(str(tmp_path / "o.txt"))
+    assert capsys.readouterr().err.count("has a variable of a shell") == 1
 
 
 @pytest.mark.parametrize(
-    ("reward", "told"),
+    ("reward", "message"),
     [
         ("def compute_score(a): pass", None),
         ("from mine import compute_score\n\ndef other(): pass", None),
@@ -412,12 +321,11 @@ def test_a_script_is_taken_in_one_way_by_a_shell_and_by_us(tmp_path):
         ("def (", "no Python"),
     ],
 )
-def test_a_reward_file_without_the_function_is_named(tmp_path, reward, told):
+def test_a_reward_file_without_the_function_is_named(tmp_path, reward, message):
     (tmp_path / "my_score.py").write_text(reward)
-    given = types.SimpleNamespace(path=str(tmp_path / "my_score.py"), name="compute_score")
-    found = verl.reward_file_findings(given)
-    assert found == [] if told is None else len(found) == 1 and told in found[0]
-    assert verl.reward_file_findings(types.SimpleNamespace(path=None, name="compute_score")) == []
+    findings = verl.reward_file_findings(str(tmp_path / "my_score.py"), None)
+    assert findings == [] if message is None else len(findings) == 1 and message in findings[0]
+    assert verl.reward_file_findings(None, "compute_score") == []
 
 
 BY_NAME = [
@@ -451,19 +359,41 @@ def test_names_of_another_engine_want_verl(tmp_path, capsys):
     assert "got a Python without verl" in capsys.readouterr().err
 
 
+ASK_BASH = "a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
-    ("python3 -m verl.trainer.main_ppo", "without any; expected KEY=VALUE"),
-    ("#!/bin/sh\npython3 -m verl.trainer.main_ppo 'data.seed=1", "line 2: got No closing quotation"),
-    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected KEY=VALUE"),
+    ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
+    (
+        "data.seed=1 data.shuffle=False \\",
+        "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE a line",
+    ),
+    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
     ("# nothing", "without any; expected KEY=VALUE"),
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG_FILES)
-def test_files_that_hold_no_overrides(tmp_path, capsys, text, told):
+@pytest.mark.parametrize(("text", "message"), WRONG_FILES)
+def test_files_that_hold_no_overrides(tmp_path, capsys, text, message):
     (tmp_path / "o.txt").write_text(text)
     assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 2
-    assert told in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
+    """The page's commands on a script of its kind: bash has arrays, arithmetic and quotes, and starts nothing."""
+    script = """#!/usr/bin/env bash
+SHORT=1024
+ARGS=(algorithm.adv_estimator=grpo trainer.logger='["console"]' "trainer.project_name='a run'")
+python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
+  actor_rollout_ref.rollout.max_model_len=$((SHORT + 1)) "$@"
+"""
+    (tmp_path / "run.sh").write_text(script)
+    page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
+    commands = "\n".join(re.search(r"^(sed .*)\n(bash .*)$", page, re.MULTILINE).groups())
+    subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True)
+    assert ASK_BASH.split("with ")[1].split(" in the")[0] in (tmp_path / "copy.sh").read_text()
+    assert verl.main(["--check", "--overrides", str(tmp_path / "overrides.txt")]) == 0
+    assert json.loads(capsys.readouterr().out)["overrides"] == 4
+    assert "max_model_len=1025\n" in (tmp_path / "overrides.txt").read_text()
 
 
 ALONE = [
@@ -518,20 +448,13 @@ def test_clip_ratio_beside_both_sides_and_the_old_trainers_keys_are_let_be():
     assert findings_of("algorithm.rollout_correction.bypass_mode=False")[1] == []
 
 
-def test_every_key_that_the_pages_or_the_traps_name_is_known():
-    """The guard on rewards is the launcher's own: what only takes it away is no fault of a file written by hand."""
+def test_every_key_that_the_page_names_is_known():
     page = (ROOT / "references" / "verl_patterns.md").read_text()
     table = page.partition("| old | in 0.9.1 | today |\n|---|---|---|\n")[2].partition("\n\n")[0]
-    spans = [re.findall(r"`([^`]+)`", line.split("|")[1]) for line in table.splitlines()]
-    keys = [span for line in spans for span in line]
-    assert len(keys) > 30
+    keys = [span for line in table.splitlines() for span in re.findall(r"`([^`]+)`", line.split("|")[1])]
+    assert keys
     for key in keys:
         assert findings_of(key if "=" in key else f"{key}=1")[1], key
-    silent = ("not read", "old trainer only", "ignored", "changes nothing", "leave out the correction", "read only")
-    ours = [key for key, (why, _) in verl.TRAPS.items() if any(word in why for word in silent)]
-    assert len(ours) == 14
-    for key in ours:
-        assert findings_of(f"{key}=true")[1], key
 
 
 def test_data_source_named_by_the_user(tmp_path):
@@ -545,6 +468,26 @@ def test_data_source_named_by_the_user(tmp_path):
         for file in ("train", "val"):
             rows = pyarrow.parquet.read_table(Path(job.folder) / f"{file}.parquet").to_pylist()
             assert {row["data_source"] for row in rows} == {name} and rows[0]["extra_info"]["source"] == "sums"
+
+
+@pytest.mark.parametrize(("held_out", "figures"), [(["1+1=", "5+5="], (2, 1)), (["5+5="], (1, None)), ([], (0, None))])
+def test_held_out_prompts_that_train_are_counted_in_the_jobs_settings(held_out, figures, tmp_path, capsys):
+    for name, prompts in (("train", ["1+1=", "2+2="] * 4), ("eval", held_out)):
+        rows = [{"prompt": prompt, "answer": "2"} for prompt in prompts]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = [
+        f"--data={tmp_path}/train.jsonl",
+        "--batch_size=8",
+        f"--output_dir={tmp_path}/o",
+        f"--model={tmp_path}/base",
+    ]
+    (tmp_path / "base").symlink_to(TINY_LM)
+    flags += [f"--eval_data={tmp_path}/eval.jsonl"] if held_out else []
+    verl.prepare_job(config_of(*flags, "--reward", verl.EMBEDDED_SPECS[0]))
+    errors, settings = capsys.readouterr().err, json.loads((tmp_path / "o" / "job" / "settings.json").read_text())
+    assert (settings["held_out_rows"], settings.get("eval/trained_rows")) == figures
+    assert ("1 of 2 evaluation prompts also occur in training" in errors) == (figures[1] == 1)
+    assert f"warning: {8 + len(held_out)} prompts are strings" in errors  # none is counted twice
 
 
 def test_an_override_of_the_user_takes_the_place_of_ours():
@@ -587,8 +530,8 @@ def data(tmp_path_factory):
     return [f"--data={path}", f"--eval_data={path}", "--allow_overlap"]
 
 
-@pytest.mark.parametrize("preset", verl.PRESETS)
-def test_every_preset_prints_a_script_without_verl(preset, tmp_path, data, capsys):
+@pytest.mark.parametrize("preset", ["ppo", "dapo", "gdpo"])
+def test_a_preset_prints_a_script_without_verl(preset, tmp_path, data, capsys):
     flags = ["--algorithm", preset, *data, "--output_dir", str(tmp_path / "out")]
     assert verl.main([*flags, "--print"]) == 0
     text = capsys.readouterr().out
@@ -603,7 +546,7 @@ def test_every_preset_prints_a_script_without_verl(preset, tmp_path, data, capsy
     assert sorted(done.stdout.splitlines()) == sorted(o.text() for o in verl.make_overrides(config, job))
     body = text[text.index("overrides=(") :].splitlines()[1:-2]
     names = [line.split()[1].rstrip(":") for line in body if line.startswith("  #")]
-    assert body[0].startswith("  # ") and len(names) == len(set(names)) and set(names) <= set(verl.TABLE)
+    assert body[0].startswith("  # ") and len(names) == len(set(names)) and set(names) <= set(FIELDS)
 
 
 def test_command_line_prints_and_names_the_memory(tmp_path, data):
@@ -611,8 +554,6 @@ def test_command_line_prints_and_names_the_memory(tmp_path, data):
     assert done.returncode == 0 and "memory:" in done.stderr
     assert subprocess.run(["bash", "-n"], input=done.stdout, text=True).returncode == 0
     assert f"cd '{tmp_path}/a b/job'" in done.stdout
-    again = run_script("verl_train", "--algorithm=grpo", "--print", *data, f"--output-dir={tmp_path}/a b")
-    assert again.returncode == 0 and again.stdout == done.stdout
 
 
 @pytest.mark.parametrize("action", ["--check", "--run"])
@@ -928,9 +869,9 @@ def test_packages_beside_a_reward_travel_and_what_does_not_is_a_finding(rewards,
         "from tools import PAY\n\n\ndef pay(completions, **kwargs):\n    return [PAY] * len(completions)\n"
     )
     module = verl.write_reward_module(tmp_path / "job", [f"{rewards}/packed.py:pay"], [])
-    assert verl.import_findings(module) == []
+    assert verl.trial_findings(module) == []
     shutil.rmtree(tmp_path / "job" / "rewards_0" / "tools")
-    (finding,) = verl.import_findings(module)
+    (finding,) = verl.trial_findings(module)
     assert "No module named 'tools'" in finding and "try --ship" in finding
 
 
@@ -960,7 +901,7 @@ def test_only_what_a_reward_imports_is_copied(rewards, tmp_path):
     module = verl.write_reward_module(tmp_path / "job", [f"{rewards}/main.py:pay"], [])
     place = tmp_path / "job" / "rewards_0"
     assert {str(path.relative_to(place)) for path in place.rglob("*.py")} == set(list(files)[:9])
-    assert verl.import_findings(module) == []
+    assert verl.trial_findings(module) == []
     both = [f"{rewards}/main.py:pay", f"{rewards}/r.py:right*2"]  # a second file of the same folder adds its own
     verl.write_reward_module(tmp_path / "job", both, [])
     assert {path.name for path in place.glob("*.py")} == {
@@ -1023,7 +964,7 @@ def split_case(tmp_path, *names):
         [{"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in (1, 2)], "prompt"
     )
     (tmp_path / "job" / "trial.json").write_text(json.dumps(verl.trial_batch(specs, ["answer"], rows[0])))
-    return verl.split_findings(module)
+    return verl.trial_findings(module)
 
 
 def test_rewards_that_need_the_whole_batch_are_found(tmp_path):

@@ -389,7 +389,7 @@ def command_problems(words: list[str]) -> list[str]:
         unknown = [flag for flag in flags if flag not in ray_flags(*command)]
         env = [word.partition("=")[2] for word in words if word.startswith("--runtime-env-json=")]
         return [f"ray has no {flag}" for flag in unknown] if all(isinstance(json.loads(e), dict) for e in env) else env
-    if Path(words[0]).name == "pip":
+    if Path(words[0]).name in ("pip", "sed", "bash"):
         return []  # versions: test_install_lines_pin_what_is_installed
     return [] if all(KEY.fullmatch(word) for word in words) else [f"unknown command {words[0]}"]
 

@@ -121,7 +121,9 @@ def test_an_engine_reads_each_key_that_we_give_it():
     import verl
 
     folder, seen = Path(verl.__file__).parent / "workers" / "engine", set()
-    for key in (key for keys in launcher.TABLE.values() for key in keys):
+    variants = [[], ["--backend=megatron", "--precision=bf16", "--gradient_checkpointing"]]
+    configs = [launcher.parse_config(["--print", "--sequence_parallel=2", *flags]) for flags in variants]
+    for key in (o.key for config in configs for o in launcher.make_overrides(config, layout())):
         if match := re.search(r"\.(fsdp|megatron)(?:_config)?\.(\w+)", key):
             code = "".join(path.read_text() for path in folder.joinpath(match[1]).glob("*.py"))
             seen.add(match[1])
@@ -133,39 +135,29 @@ def test_an_unknown_key_is_named_with_its_origin():
     texts = ["trainer.total_epoch=3", "data.seed=3", "data.x=[1", "+data.new=1", "nothing.at.all=2"]
     config = launcher.parse_config(["--print", *(f"--override={text}" for text in texts)])
     found, refused = launcher.compose_config(launcher.make_overrides(config, layout()))
-    assert found is None and len(refused) == 3
+    assert found.data.seed == 3 and len(refused) == 3
     for text in (texts[0], texts[2], texts[4]):
         assert sum(f"got {text} (from override)" in line for line in refused) == 1
 
 
-def trap_example(trap: str) -> str:
-    """An override of a trap that a user could write."""
+def test_verl_takes_every_trap_without_a_word():
     leaves = {
         "custom_reward_function": "custom_reward_function.path=x.py",
         "reward_model": "reward_model.reward_manager=dapo",
-        "sandbox_fusion": "sandbox_fusion.url=http://x",
         "reward.custom_reward_function": "reward.custom_reward_function.path=x.py",
         "reward.reward_manager": "reward.reward_manager.name=dapo",
-        "actor_rollout_ref.actor.fsdp_config.dtype": "actor_rollout_ref.actor.fsdp_config.dtype=float32",
         launcher.SAMPLER: f"{launcher.SAMPLER}.path=null",
         launcher.KWARGS: f"+{launcher.KWARGS}.x=1",
         "trainer.v1.sampler.sync_refill_failed_groups": "trainer.v1.sampler.sync_refill_failed_groups=True",
         "trainer.v1.trainer_mode": "trainer.v1.trainer_mode=colocate_async",
         "trainer.use_v1": "trainer.use_v1=False",
     }
-    return leaves.get(trap, f"{trap}=1")
-
-
-def test_verl_takes_every_trap_without_a_word_and_we_take_none():
-    texts = [trap_example(trap) for trap in launcher.TRAPS]
+    texts = [leaves.get(trap, f"{trap}=1") for trap in launcher.TRAPS]
     users = [launcher.Override(*text.split("=", 1), "override") for text in texts]
     keys = {user.key.lstrip("+") for user in users}
     ours = launcher.make_overrides(launcher.parse_config(["--print"]), layout())
     found, refused = launcher.compose_config([*(o for o in ours if o.key not in keys), *users])
     assert not refused and found.custom_reward_function.path == "x.py"
-    for text in texts:
-        with pytest.raises(launcher.UserError, match="expected a key that verl"):
-            launcher.split_override(text)
 
 
 def test_each_old_key_is_where_todays_table_says():
@@ -209,7 +201,8 @@ def test_names_are_those_of_the_installed_verl():
 def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
     """run.sh of --export, with and without flash_attn: each of its keys is verl's own, none needs our hooks."""
     shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)
-    (tmp_path / "word_problems.jsonl").write_text('{"prompt": "1 + 1", "answer": "#### 2"}\n' * 40)
+    row = {"prompt": [{"role": "user", "content": "1 + 1"}], "answer": "#### 2"}
+    (tmp_path / "word_problems.jsonl").write_text(f"{json.dumps(row)}\n" * 40)
     argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port", f"--model={TINY_LM}"]
     assert launcher.main(argv) == 0
     for found in (0, 1):
@@ -224,9 +217,6 @@ def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
         code = launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")])
         report = json.loads(capsys.readouterr().out)
         assert (report["findings"], code) == ([], 0)
-    code = launcher.main(["--check", "--overrides", f"{tmp_path}/port/run.sh"])  # its num_cpus comes from nproc
-    said = capsys.readouterr()
-    assert (json.loads(said.out)["findings"], code) == ([], 0) and "num_cpus comes from a command" in said.err
     with open(tmp_path / "o.txt", "a") as file:
         file.write("ray_kwargs.ray_init.num_cpus=many\n")
     assert launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 1
@@ -234,15 +224,18 @@ def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
 
 
 def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys, monkeypatch):
-    """The page's run.sh is all that verl needs; the same with keys of older guides is named by line."""
+    """The page's run.sh is all that verl needs; in the same with keys of older guides each is named."""
     page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```shell\n(#!.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     Path("my_score.py").write_text("def compute_score(data_source, solution_str, ground_truth, **more): return 1.0")
 
     def check(script: str) -> tuple[int, dict, str]:
-        Path("run.sh").write_text(script)
-        code = launcher.main(["--check", "--overrides", "run.sh"])
+        copy = script.replace("python3 -m verl.trainer.main_ppo", r"printf '%s\n'")
+        Path("o.txt").write_text(
+            subprocess.run(["bash", "-c", copy], capture_output=True, text=True, check=True).stdout
+        )
+        code = launcher.main(["--check", "--overrides", "o.txt"])
         out, err = capsys.readouterr()
         return code, json.loads(out), err
 
@@ -254,22 +247,16 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys, monkeypat
     assert shown["actor_rollout_ref.actor.use_kl_loss"] is False
     assert shown["actor_rollout_ref.actor.kl_loss_coef"] == 0.001, "as the page says"
     old = text.replace("reward.custom_reward_function.", "custom_reward_function.")
-    old = old.replace("clip_ratio_low=0.2", "clip_ratio=0.2").replace(
-        "ppo_mini_batch_size=32", "ppo_mini_batch_size=128"
-    )
+    old = old.replace("clip_ratio_low=0.2", "clip_ratio=0.2").replace("mini_batch_size=32", "mini_batch_size=128")
     code, report, said = check(old.replace("actor_rollout_ref.actor.clip_ratio_high=0.28 ", ""))
-    found = "\n".join(report["findings"])
+    findings = "\n".join(report["findings"])
     assert code == 1 and "no clip acts" in said
     for key in ("custom_reward_function.path", "custom_reward_function.name", "actor_rollout_ref.actor.clip_ratio=0.2"):
-        assert re.search(rf"got {re.escape(key)}.*run\.sh, line \d", found), (key, found)
+        assert re.search(rf"got {re.escape(key)}.*o\.txt, line \d", findings), (key, findings)
     code, report, _ = check(text.replace("name=compute_score", "name=score"))
     assert code == 1 and "functions compute_score" in report["findings"][0]
-    code, report, said = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
-    assert code == 1 and "got trainer.nnodes=$NODES_OF_NOBODY; expected an integer" in report["findings"][-1]
-    assert "line 2: $NODES_OF_NOBODY is not known here" in said
-    monkeypatch.setenv("NODES_OF_NOBODY", "2")
     code, report, _ = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
-    assert code == 0 and report["settings"]["trainer.nnodes"] == 2
+    assert code == 1 and "got trainer.nnodes=; expected an integer" in report["findings"][-1]
 
 
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
@@ -317,24 +304,6 @@ def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
         assert code == 1 and "settings" in report
         for words in told:
             assert sum(words in finding for finding in report["findings"]) == 1, (words, report["findings"])
-
-
-def test_clip_ratio_is_the_no_op_that_the_launcher_never_writes():
-    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
-    from verl.utils.config import omega_conf_to_dataclass
-
-    torch.manual_seed(0)
-    old, new, advantages = torch.randn(4, 5), torch.randn(4, 5), torch.randn(4, 5)
-
-    def loss(*flags, **changes):
-        actor = composed("--algorithm", "grpo", "--aggregation", "token_mean", *flags).actor_rollout_ref.actor
-        actor = omega_conf_to_dataclass(OmegaConf.merge(actor, changes))
-        return compute_policy_loss_vanilla(old, new, advantages, torch.ones(4, 5), config=actor)[0]
-
-    assert loss(clip_ratio=0.9) == loss(clip_ratio=0.01)
-    assert "actor_rollout_ref.actor.clip_ratio" not in {k for keys in launcher.TABLE.values() for k in keys}
-    ours, _, _ = ppo.policy_loss(new, old, advantages, 0.1, 0.3, 0.0)
-    torch.testing.assert_close(loss("--clip_eps_low=0.1", "--clip_eps_high=0.3"), ours.mean(), rtol=1e-6, atol=1e-6)
 
 
 LOSS_PRESETS = ["ppo", "dr_grpo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "gpg"]
@@ -447,22 +416,10 @@ def test_an_estimator_of_ones_own_is_registered(median, tmp_path, monkeypatch, c
     got, returns = estimate(token_level_rewards=rewards, response_mask=mask, **given)
     assert got.tolist() == [[1.0] * 3, [0.0] * 3, [-1.0, 0.0, 0.0], [5.0] * 3, [0.0] * 3, [0.0] * 3]
     assert torch.equal(got, returns)
-    refused = [
-        (["--group_size=1"], "with group_size 1"),
-        ([f"--advantage={median.replace(':median', ':needy')}"], "which needs values"),
-        ([f"--loss={median.replace(':median', ':lost')}"], "which needs values"),
-        (
-            [f"--loss={median.replace(':median', ':clipped')}", "--advantage=mean", "--export=port"],
-            "got --export with loss",
-        ),
-        ([f"--advantage={median.replace('idea.py', 'none.py')}"], "no file"),
-        (["--export=port"], "try --print"),
-    ]
     (tmp_path / "own" / "idea.py").write_text(MEDIAN)
-    for flags, says in refused:
-        base = ["--algorithm=dr_grpo", f"--advantage={median}", f"--output_dir={tmp_path}/no"]
-        base += [] if "--export=port" in flags else ["--print"]
-        assert launcher.main([*base, *flags]) == 2 and says in capsys.readouterr().err
+    for flag, message in ((f"--advantage={median}", "try --print"), (f"--loss={median[:-6]}clipped", "with loss")):
+        flags = ["--algorithm=dr_grpo", flag, "--export=port", f"--output_dir={tmp_path}/no"]
+        assert launcher.main(flags) == 2 and message in capsys.readouterr().err
 
 
 def registered_by(module: Path, name: str, registry: str, monkeypatch) -> dict:

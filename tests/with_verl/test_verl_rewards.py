@@ -464,20 +464,3 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
         results = [scored(manager, tokenizer, loaded, text) for text in texts]
     assert [result["reward_score"] for result in results] == pytest.approx(ours, rel=rounded, abs=1e-12)
     assert all(result["reward_extra_info"]["raised"] == 0.0 for result in results)
-
-
-@pytest.mark.parametrize("name", sorted(NEED_GROUPS))
-def test_what_compares_a_group_is_refused(name, tmp_path, capsys):
-    """By the launcher before it starts anything, by itself and within a combination, and by the port."""
-    rows = [{"prompt": [{"role": "user", "content": str(i)}], "answer": "x"} for i in range(8)]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    text = VARIANTS.format(library=str(LIBRARY), schema=SCHEMA, url="", model="").split("exact_any_case")[0]
-    text += f"both = lib.combine([lib.exact_match, lib.{name}], [1.0, 0.5], name='both')\n"
-    (tmp_path / "grouped.py").write_text(text)
-    sizes = ["--algorithm=grpo", "--group_size=4", "--batch_size=8", f"--data={tmp_path}/d.jsonl"]
-    for spec in (f"{LIBRARY}:{name}", f"{tmp_path}/grouped.py:both"):
-        for action in ("--print", "--check"):
-            assert launcher.main([action, *sizes, f"--output_dir={tmp_path}/out", f"--reward={spec}"]) == 2
-            assert "which compares the completions of a prompt" in capsys.readouterr().err
-        assert template.main(["--from", spec, "--output", str(tmp_path / "port.py")]) == 2
-        assert "which compares the completions of a prompt" in capsys.readouterr().err

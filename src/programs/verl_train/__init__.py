@@ -17,9 +17,9 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
 
-TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
-those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon; TODAY, for overrides written
-by hand, what to write in their place and in that of old keys.
+Each override stands with the setting that it comes from. FIXED has the settings that verl cannot express (an error),
+NOTES those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the overrides
+that would undo a setting or a guard of this script.
 
 Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
 installing anything on the nodes of a cluster: each needs verl and its rollout engine.
@@ -28,7 +28,7 @@ installing anything on the nodes of a cluster: each needs verl and its rollout e
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
-    python scripts/verl_train.py --check --overrides run.sh                # by hand: a script, or KEY=VALUE a line
+    python scripts/verl_train.py --check --overrides mine.txt              # written by hand: KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
@@ -50,14 +50,13 @@ ROOMS = (
     "model_files",
     "gathering",
     "rewards",
+    "job_trial",
     "overrides",
     "engine_overrides",
     "hooks",
     "environment_loop",
     "memory",
-    "batches",
     "reward_files",
-    "whole_batches",
     "environment_job",
     "job_folder",
     "run_script",
@@ -66,7 +65,6 @@ ROOMS = (
     "export",
     "environment_check",
     "checks",
-    "shell_scripts",
     "hand_written",
     "submit",
     "slurm",

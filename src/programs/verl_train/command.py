@@ -6,21 +6,20 @@ from pathlib import Path
 
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import UserError, say, tell
-from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
-from programs.verl_train.export import export_job
+from programs.verl_train.environment_job import job_findings
+from programs.verl_train.export import export_job, need_new_folder
 from programs.verl_train.from_trl import trl_run
 from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import prepare_job
-from programs.verl_train.memory import memory_plan
-from programs.verl_train.refusals import say_notes
+from programs.verl_train.memory import memory_plan, say_findings
+from programs.verl_train.refusals import check_action, say_notes
 from programs.verl_train.run import run_local
 from programs.verl_train.run_script import script, write_script
-from programs.verl_train.settings import Config, hardware_flags, parse_config
+from programs.verl_train.settings import Config, given_flags, hardware_flags, parse_config
 from programs.verl_train.slurm import batch_file
 from programs.verl_train.submit import submit_job
 from programs.verl_train.trl_trial import RECORD, record
-from programs.verl_train.whole_batches import split_findings
 
 
 def print_files(config: Config) -> int:
@@ -37,8 +36,8 @@ def print_files(config: Config) -> int:
     tell(text, end="")
     for line in memory_plan(config, job.parameters):
         say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
-    say_findings(config, job)
-    for finding in split_findings(Path(job.folder) / "verl_reward.py") if config.slurm else ():
+    say_findings(config, job.parameters)
+    for finding in job_findings(config, Path(job.folder)) if config.slurm else ():
         say(f"warning: {finding}")
     return 0
 
@@ -50,8 +49,11 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] == [RECORD]:
             return record(*argv[1:])
         words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
-        machines = hardware_flags(words)
-        run = trl_run(machines + words)
+        machines, given = hardware_flags(words), given_flags(words)
+        if given.from_trl:  # before its file is read or run
+            check_action(given)
+            need_new_folder(given.export or "")
+        run = trl_run(words, machines)
         config = parse_config(machines + (run.flags if run else []) + words)
         check_units(dataclasses.asdict(config), argv)
         if config.overrides:

@@ -33,7 +33,7 @@ def verl_rows(
         as_given, rows = rows, [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
     texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
-    found = []
+    written = []
     for index, row in enumerate(rows):
         where = f"row {index + 1}"
         prompt = row.get(prompt_column)
@@ -54,12 +54,12 @@ def verl_rows(
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
         )
         made = as_given[index] if foreign else parquet_row(row, index, (split, source), names, texts)
-        found.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
+        written.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
         if conversations:
-            found[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
+            written[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
         elif isinstance(prompt, str):
-            found[-1]["extra_info"]["prompt_is_text"] = True
-    return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
+            written[-1]["extra_info"]["prompt_is_text"] = True
+    return written, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
 
 
 def is_plain(values: list) -> bool:

@@ -21,20 +21,19 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
     """Every override of the run, the user's own last; each key once."""
     parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
     parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
-    found: dict[str, Override] = {}
+    overrides: dict[str, Override] = {}
     for part in parts:
         for source, settings in part(config, job).items():
             for key, value in settings.items():
-                found[key] = Override(key, value, source)
+                overrides[key] = Override(key, value, source)
     for text in config.override:
         sign, key, value = split_override(text)
-        found.pop(key, None)
-        found[key] = Override(sign + key, value, "override")
-    return list(found.values())
+        overrides.pop(key, None)
+        overrides[key] = Override(sign + key, value, "override")
+    return list(overrides.values())
 
 
 def critic_overrides(config: Config, job: Layout) -> dict:
-    """The critic, where there is one."""
     if config.advantage != "gae":
         return {}
     c = config
@@ -69,7 +68,6 @@ def lora_overrides(config: Config, model: str) -> dict:
 
 
 def optimizer_overrides(config: Config, job: Layout) -> dict:
-    """AdamW and the learning rates."""
     lr, critic_lr = learning_rates(config, job.parameters or 1e9)
     prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
     shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"

@@ -11,7 +11,7 @@ from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.environment_job import environment_setup
 from programs.verl_train.overrides import Layout
-from programs.verl_train.rewards import rounding_of
+from programs.verl_train.rewards import rounding_of, tried_answers
 from programs.verl_train.settings import Config
 
 
@@ -22,7 +22,6 @@ class ScriptedServer:
         self.ids = ids
 
     async def generate(self, **request):
-        """The answer, as a server gives it."""
         from verl.workers.rollout.replica import TokenOutput
 
         return TokenOutput(token_ids=self.ids, log_probs=[-1.0] * len(self.ids))
@@ -47,17 +46,17 @@ async def played_by_verl(composed, row: dict, tokenizer, job: Layout, answer: li
 def played_by_us(config: Config, setup: PlaySetup, reward: Reward, row: dict, columns: list[str], answer: list[int]):
     """(the conversation, its score) that ppo_train.py would have."""
     known = row_columns(row)
-    ours = {"prompt": row["raw_prompt"], "columns": {name: known[name] for name in columns if name in known}}
+    our_row = {"prompt": row["raw_prompt"], "columns": {name: known[name] for name in columns if name in known}}
 
     def same(prompts, numbers, turn):
         return [(answer, [-1.0] * len(answer)) for _ in prompts]
 
-    [talk] = play([ours], setup.environments, setup.bridge, same, setup.limits, setup.form)
-    [values] = score_talks(setup, [ours], [talk], reward)
+    [conversation] = play([our_row], setup.environments, setup.bridge, same, setup.limits, setup.form)
+    [values] = score_talks(setup, [our_row], [conversation], reward)
     weights = score_weights(reward, values)
     score = sum(weights[name] * value for name, value in values.items() if value is not None)
-    sample = {"finished": setup.bridge.ends(answer), "answer_lengths": [len(answer)], "response_ids": talk.response_ids}
-    return talk, score - length_penalty(config, sample)
+    sample = {"finished": setup.bridge.ends(answer), "answer_lengths": [len(answer)]}
+    return conversation, score - length_penalty(config, sample | {"response_ids": conversation.response_ids})
 
 
 def environment_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
@@ -65,23 +64,21 @@ def environment_findings(composed, rows, tokenizer, config: Config, job: Layout)
     setup, examples = environment_setup(config), []
     reward = load_with_reward(config, setup.bridge.tokenizer)[1]
     wrong = [setup.bridge.check(kind.tools, kind.talks) for kind in setup.environments.kinds.values()]
-    found = [f"environment: the chat template, as verl's transformers render it: {text}" for text in wrong if text]
-    picked = {0, len(rows) // 2, len(rows) - 1}
-    for row in [rows[i] for i in sorted(picked)]:
-        for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer"):
-            letters = tokenizer(text, add_special_tokens=False).input_ids[: setup.limits.answer_tokens - 1]
-            answer, where = [*letters, tokenizer.eos_token_id], f"environment: row {row['index']}, answer {text[:60]!r}"
-            try:
-                got = asyncio.run(played_by_verl(composed, row, tokenizer, job, answer))
-                talk, score = played_by_us(config, setup, reward, row, job.columns, answer)
-            except Exception as error:
-                found.append(f"{where}: {type(error).__name__}: {error}")
-                continue
-            tokens = (got.prompt_ids, got.response_ids, got.response_mask)
-            same = tokens == (talk.prompt_ids, talk.response_ids, talk.response_mask)
-            found += [] if same else [f"{where}: verl's loop has other tokens than our trainers"]
-            if not math.isclose(got.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
-                found.append(f"{where}: verl's loop scores {got.reward_score}, our trainers {score}")
-            turns = got.num_turns // 2
-            examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": got.reward_score})
-    return examples, found
+    findings = [f"environment: the chat template, as verl's transformers render it: {text}" for text in wrong if text]
+    for row, text in tried_answers(rows):
+        letters = tokenizer(text, add_special_tokens=False).input_ids[: setup.limits.answer_tokens - 1]
+        answer, where = [*letters, tokenizer.eos_token_id], f"environment: row {row['index']}, answer {text[:60]!r}"
+        try:
+            verls = asyncio.run(played_by_verl(composed, row, tokenizer, job, answer))
+            ours, score = played_by_us(config, setup, reward, row, job.columns, answer)
+        except Exception as error:
+            findings.append(f"{where}: {type(error).__name__}: {error}")
+            continue
+        tokens = (verls.prompt_ids, verls.response_ids, verls.response_mask)
+        if tokens != (ours.prompt_ids, ours.response_ids, ours.response_mask):
+            findings.append(f"{where}: verl's loop has other tokens than our trainers")
+        if not math.isclose(verls.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
+            findings.append(f"{where}: verl's loop scores {verls.reward_score}, our trainers {score}")
+        turns = verls.num_turns // 2
+        examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": verls.reward_score})
+    return examples, findings

@@ -19,8 +19,9 @@ from parts.networks.tokenizers import open_tokenizer
 from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import full_spec
 from programs.verl_train.data import row_columns
+from programs.verl_train.job_trial import trial_findings
 from programs.verl_train.model_files import end_ids_of, model_shape
-from programs.verl_train.reward_files import MODULE, copy_with_imports, import_findings, moved_rewards
+from programs.verl_train.reward_files import MODULE, copy_with_imports, moved_rewards
 from programs.verl_train.settings import Config
 
 COPY = "environment"  # folder of the job
@@ -50,10 +51,10 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
     known = []
     for row in rows:
-        own = {name: value for name, value in row_columns(row).items() if name in columns}
-        known.append({"prompt": row["prompt"], "columns": own, "row": row})
+        values = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": values, "row": row})
     check_environment_rows(setup.environments, known)
-    return [found["row"] for found in playable_rows(config, setup, known, source)]
+    return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
 def write_environment_module(
@@ -86,13 +87,15 @@ def write_environment_module(
 
 
 def copied_environment(config: Config) -> str:
-    """FILE.py:NAME of the job folder."""
     file, _, name = config.environment.rpartition(":")
     return f"{COPY}/{Path(file).name}:{name}"
 
 
-def loading_findings(config: Config, folder: Path) -> list[str]:
-    """What keeps the copies of the reward and of the environment from loading in a process of their own."""
+def job_findings(config: Config, folder: Path) -> list[str]:
     module = folder / "verl_reward.py"
-    found = import_findings(module)
-    return found + (import_findings(module, copied_environment(config)) if config.environment else [])
+    return trial_findings(module, *([copied_environment(config)] if config.environment else []))
+
+
+def need_sound_job(config: Config, folder: Path) -> None:
+    findings = job_findings(config, folder)
+    need(not findings, "".join(findings[:1]))

@@ -69,42 +69,40 @@ class Player:
         }
 
     def begin_all(self, rows: list[dict]) -> list[Conversation]:
-        """Begin a conversation for each row."""
-        talks = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
-        for talk in talks:
-            talk.form = self.setup.form
-        return talks
+        conversations = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
+        for conversation in conversations:
+            conversation.form = self.setup.form
+        return conversations
 
     def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
-        """Scores by name of each conversation that has ended."""
-        rows, talks = zip(*ended, strict=True)
-        score_all([*talks], self.setup.limits)
+        rows, conversations = zip(*ended, strict=True)
+        score_all([*conversations], self.setup.limits)
         every = dict.fromkeys(self.columns)
         return score_talks(
-            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*talks], self.reward
+            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*conversations], self.reward
         )
 
     async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
         """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
-        talk, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
+        conversation, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
         for turn in range(limits.turns):
-            sampled, last = [await sample(talk.ids)], turn == limits.turns - 1
-            step = functools.partial(take_turn, [talk], sampled, last, self.setup.bridge, limits)
+            sampled, last = [await sample(conversation.ids)], turn == limits.turns - 1
+            step = functools.partial(take_turn, [conversation], sampled, last, self.setup.bridge, limits)
             await asyncio.wrap_future(self.turns.submit(step))
-            if talk.ended_by:
+            if conversation.ended_by:
                 break
-        return talk, await asyncio.wrap_future(self.scoring.submit((row, talk)))
+        return conversation, await asyncio.wrap_future(self.scoring.submit((row, conversation)))
 
-    def scores(self, talk: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
+    def scores(self, conversation: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
         """(what the conversation is worth, what verl logs of it); a penalty for length looks at its longest answer."""
         weights = score_weights(self.reward, values)
         score = sum(weights[name] * value for name, value in values.items() if value is not None)
-        lengths = [end - start for start, end in talk.spans]
-        cut_off = not all(self.setup.bridge.ends(talk.response_ids[start:end]) for start, end in talk.spans)
+        answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
+        cut_off = not all(map(self.setup.bridge.ends, answers))
         share = penalties.get("overlong_share", 0)
-        penalty = overlong_penalty(max(lengths), self.setup.limits.answer_tokens, share)
+        penalty = overlong_penalty(max(map(len, answers)), self.setup.limits.answer_tokens, share)
         penalty += penalties.get("missing_eos_penalty", 0) * cut_off
-        return score - penalty, named_scores(score, values) | play_metrics([talk])
+        return score - penalty, named_scores(score, values) | play_metrics([conversation])
 
 
 class Sampler:
@@ -117,17 +115,16 @@ class Sampler:
         self.seconds, self.preempted = 0.0, -1  # -1: not known
 
     async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
-        """The next answer."""
         start = time.perf_counter()
-        found = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
+        output = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
         self.seconds += time.perf_counter() - start
-        told = found.extra_fields
-        newest = {name: told[name] for name in ("max_global_steps",) if name in told}
-        self.fields = {**told, **self.fields, **newest}  # the weights' version of the first answer, and of the last
-        if found.num_preempted is not None:
-            self.preempted = max(0, self.preempted) + found.num_preempted
-        self.experts, self.with_logprobs = found.routed_experts, self.with_logprobs and bool(found.log_probs)
-        return found.token_ids, found.log_probs or [0.0] * len(found.token_ids)
+        fields = output.extra_fields
+        newest = {name: fields[name] for name in ("max_global_steps",) if name in fields}
+        self.fields = {**fields, **self.fields, **newest}  # the weights' version of the first answer, and of the last
+        if output.num_preempted is not None:
+            self.preempted = max(0, self.preempted) + output.num_preempted
+        self.experts, self.with_logprobs = output.routed_experts, self.with_logprobs and bool(output.log_probs)
+        return output.token_ids, output.log_probs or [0.0] * len(output.token_ids)
 
 
 def environment_loop(settings: LoopSettings):
@@ -156,26 +153,26 @@ def environment_loop(settings: LoopSettings):
             try:
                 player = self.player()
                 sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
-                talk, values = await player.play(player.row(row), sample)
-                score, told = player.scores(talk, values, self.config.reward.get("reward_kwargs") or {})
+                conversation, values = await player.play(player.row(row), sample)
+                score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
             except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
-                what = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
-                tell_failure(f"{what}: {error}", settings.error_file)
-                raise RuntimeError(f"{what}: {error}") from None
+                failure = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
+                tell_failure(f"{failure}: {error}", settings.error_file)
+                raise RuntimeError(f"{failure}: {error}") from None
             return AgentLoopOutput(
-                prompt_ids=talk.prompt_ids,
-                response_ids=talk.response_ids,
-                response_mask=talk.response_mask,
-                response_logprobs=talk.rollout_logprobs if sample.with_logprobs else None,
+                prompt_ids=conversation.prompt_ids,
+                response_ids=conversation.response_ids,
+                response_mask=conversation.response_mask,
+                response_logprobs=conversation.rollout_logprobs if sample.with_logprobs else None,
                 routed_experts=sample.experts,
                 reward_score=exact_in_means(score, self.rollout_config.n),
-                num_turns=2 * len(talk.spans),
+                num_turns=2 * len(conversation.spans),
                 metrics={
                     "generate_sequences": sample.seconds,
-                    "tool_calls": talk.seconds,
+                    "tool_calls": conversation.seconds,
                     "num_preempted": sample.preempted,
                 },
-                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": told},
+                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": logged},
             )
 
     return EnvironmentLoop

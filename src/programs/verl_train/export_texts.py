@@ -10,6 +10,8 @@ BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or v
 
 def columns_of(ground_truth, extra_info) -> dict:
     """The columns of a row as they were in the data."""
+    import json
+
     extra = dict(extra_info or {{}})
     coded, row = extra.get("json_columns"), {{}}
     coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
@@ -23,6 +25,9 @@ def columns_of(ground_truth, extra_info) -> dict:
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
     """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
+    import json
+    import math
+
     row = columns_of(ground_truth, extra_info)
     prompt = json.loads((extra_info or {{}}).get("prompt_json") or "null")
     completion = {completion}
@@ -36,7 +41,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 '''
 
 RUN = """#!/usr/bin/env bash
-# {what} in verl {verl}; written by verl_train.py --export.
+# {title} in verl {verl}; written by verl_train.py --export.
 # bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
 set -euo pipefail
 HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)

@@ -1,18 +1,17 @@
 """The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no equal."""
 
-import argparse
 import ast
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.rows import read_rows
+from parts.foundation.dialect import flag_values
 from parts.foundation.messages import need, say
-from parts.foundation.settings import parse_bool, yaml_flags
+from parts.foundation.settings import yaml_flags
 from parts.rewards.extracts import extract
 from programs.verl_train.names import MODEL
-from programs.verl_train.settings import Config
+from programs.verl_train.settings import Config, given_flags
 from programs.verl_train.trl_source import ARGUMENTS, PEFT_DEFAULTS, TRL_DEFAULTS, TrlSource, name_of
 from programs.verl_train.trl_trial import trial_of
 
@@ -25,13 +24,13 @@ AGGREGATION_OF_TRL = {
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
-    "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print bf16 fp16 "
-    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_strategy save_total_limit "
-    "save_only_model eval_steps eval_strategy per_device_eval_batch_size use_vllm vllm_mode remove_unused_columns "
-    "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
+    "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print tf32 "
+    "use_cpu gradient_checkpointing_kwargs save_strategy save_only_model eval_strategy per_device_eval_batch_size "
+    "use_vllm vllm_mode remove_unused_columns vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
     "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
 )
+CALLS = {"config": "GRPOConfig", "lora": "LoraConfig"}  # by their names in a trial
 BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
 
 
@@ -54,10 +53,12 @@ class TrlRun:
     values: dict  # of TRL's, given or by default
     given: set[str]
     notes: list[str]
+    lost: list[str]  # names of TRL's without an equal
+    expressions: dict[str, str]  # what the file says where no value was read off it
+    overruled: set[str]  # settings of ours that a flag gives
 
     @property
     def flags(self) -> list[str]:
-        """The settings as flags."""
         text = {name: value if isinstance(value, list) else [value] for name, value in self.settings.items()}
         return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, vs in text.items() for v in vs]
 
@@ -88,10 +89,10 @@ def steps(t: dict) -> int:
     return max(1, int(t["num_train_epochs"] * t.get("rows") * t.get("num_generations") / rollout_size({**t})))
 
 
-def saves(t: dict) -> int:
-    """Rollouts between checkpoints: TRL counts optimizer steps, below 1 a share of them; the last is always saved."""
-    total, every = steps({**t}), t["save_steps"]
-    return min(total, max(1, round(every * total if every < 1 else every / updates(t))))
+def rollouts_between(t: dict, name: str) -> int | None:
+    """Rollouts between checkpoints or evaluations: TRL counts optimizer steps, below 1 a share of them all."""
+    every, total = t[name] if t.get(name) else None, steps({**t})
+    return every and min(total, max(1, round(every * total if every < 1 else every / updates(t))))
 
 
 def warmup(t: dict) -> int:
@@ -101,19 +102,16 @@ def warmup(t: dict) -> int:
 
 
 def upper_bound(t: dict) -> float:
-    """The bound above 1."""
     high = t["epsilon_high"]
     return (t["epsilon"] if high is None else high) - (t.get("loss_type") == "cispo")
 
 
 def loss(t: dict) -> str:
-    """The policy loss."""
     level = t["importance_sampling_level"]
     return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
 
 
 def aggregation(t: dict) -> str:
-    """How token losses become one number."""
     kind = t["loss_type"]
     known = kind in AGGREGATION_OF_TRL
     need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
@@ -121,14 +119,12 @@ def aggregation(t: dict) -> str:
 
 
 def advantage(t: dict) -> str:
-    """The estimator."""
     scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
     need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
     return "grpo" if scale == "group" else "mean"
 
 
 def kl_estimator(t: dict) -> str | None:
-    """The form of the KL in the loss."""
     beta, corrected = t["beta"], t["use_bias_correction_kl"]
     if not beta:
         return None
@@ -136,11 +132,10 @@ def kl_estimator(t: dict) -> str | None:
 
 
 def temperature(t: dict) -> float:
-    """Of the whole distribution."""
-    found = t["temperature"]
+    value = t["temperature"]
     for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
         need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    return found
+    return value
 
 
 def mismatch(t: dict) -> str | None:
@@ -150,11 +145,26 @@ def mismatch(t: dict) -> str | None:
 
 
 def weighted_rewards(t: dict) -> list[str]:
-    """The reward functions with their weights."""
     names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
     got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
     need(not names or len(weights) == len(names), f"{got}; expected one for each")
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
+
+
+def given_value(t: dict, name: str):
+    """A setting that has no default here."""
+    return t[name] if name in t else None
+
+
+def precision(t: dict) -> str | None:
+    return "fp16" if given_value(t, "fp16") else "bf16" if given_value(t, "bf16") else None
+
+
+def lora_rank(t: dict) -> int | None:
+    """The rank of the adapters, which lie on all linear layers."""
+    if t.get("LoraConfig.target_modules") == "all-linear":
+        t.taken.append("LoraConfig.target_modules")
+    return given_value(t, "LoraConfig.r")
 
 
 def target_override(t: dict) -> list[str]:
@@ -198,9 +208,15 @@ SETTINGS = {
     "adam_eps": lambda t: t["adam_epsilon"],
     "max_grad_norm": lambda t: t["max_grad_norm"],
     "seed": lambda t: t["seed"],
-    "save_every": saves,
-    "lora_rank": lambda t: t["LoraConfig.r"] if "LoraConfig.r" in t else None,
-    "lora_alpha": lambda t: t["LoraConfig.lora_alpha"] if "LoraConfig.r" in t else None,
+    "save_every": lambda t: rollouts_between(t, "save_steps"),
+    "keep_checkpoints": lambda t: given_value(t, "save_total_limit"),
+    "eval_every": lambda t: rollouts_between(t, "eval_steps"),
+    "precision": precision,
+    "gradient_checkpointing": lambda t: given_value(t, "gradient_checkpointing"),
+    "vllm_memory": lambda t: given_value(t, "vllm_gpu_memory_utilization"),
+    "rollout_tensor_parallel": lambda t: given_value(t, "vllm_tensor_parallel_size"),
+    "lora_rank": lora_rank,
+    "lora_alpha": lambda t: given_value(t, "LoraConfig.lora_alpha"),
     "override": target_override,
 }
 
@@ -230,15 +246,14 @@ def other_meanings(t: dict) -> list[str]:
 
 
 def rewards_of_trl(source: TrlSource) -> list[str]:
-    """The names of the reward functions."""
     given = source.of_trainer("reward_funcs")
     need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
     node = source.resolved(given)
     functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
     names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
-    what = ", ".join(ast.unparse(item) for item in functions)
+    given = ", ".join(ast.unparse(item) for item in functions)
     expected = "expected functions of that file; try --reward FILE.py:function for each"
-    need(len(names) == len(functions), f"got reward_funcs {what} in {source.file}; {expected}")
+    need(len(names) == len(functions), f"got reward_funcs {given} in {source.file}; {expected}")
     return names
 
 
@@ -280,16 +295,14 @@ def need_data(source: TrlSource, data: str) -> None:
     need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
 
 
-def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str]]:
-    """(settings of a TRL run as given or by default, the names that are given). `given`: flags that win."""
+def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
+    """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
+
+    `given`: flags that win.
+    """
     need("GRPOConfig" in source.calls, f"got --from_trl {source.file}, which has no GRPOConfig(…); expected one")
     trial = trial_of(source.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config, unknown = (trial["config"], []) if trial else source.literals("GRPOConfig")
-    try_run = "expected literals; try --run_script, or a copy with its values"
-    need(not unknown, f"got {', '.join(unknown)} of {source.file}; {try_run}")
-    lora, unknown = (trial["lora"], []) if trial else source.literals("LoraConfig")
-    got = f"got LoraConfig({', '.join(unknown)}) in {source.file}"
-    need(not unknown, f"{got}; {try_run}")
+    config, lora = (trial[name] if trial else literals(source, call) for name, call in CALLS.items())
     values, names = {**TRL_DEFAULTS, **config}, {*config}
     if "LoraConfig" in source.calls and lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
@@ -297,82 +310,89 @@ def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings,
     others = {f"GRPOTrainer.{k}": ast.unparse(x)[:60] for k, x in source.keywords("GRPOTrainer").items()}
     values |= {name: text for name, text in others.items() if name.partition(".")[2] not in (*ARGUMENTS, "peft_config")}
     names |= {*others} & {*values}
-    model = source.of_trainer("model")
-    try:
-        values["model"] = trial.get("model") if trial else source.value(model) if model else None
-    except ValueError:
-        values["model"] = None
+    values["model"] = trial.get("model") if trial else model_of(source)
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {source.file} that is no text; expected one that can be read off; try --model M")
     values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
     for name in ("train_dataset", "eval_dataset"):
         values[name] = trial.get(name) or place_of_data(source, name)
-    names |= {name for name in ARGUMENTS if name != "args" and source.of_trainer(name)}
-    names |= {"processes"} if given.trl_processes else set()
+    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := source.of_trainer(name))}
+    made = ("train_dataset", "eval_dataset") if trial else ()
+    unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
+    names |= {*arguments} | ({"processes"} if given.trl_processes else set())
     values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
     need_data(source, given.data or values["train_dataset"])
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names
+    return Readings(values), names, {name: ast.unparse(source.resolved(node))[:80] for name, node in unread.items()}
+
+
+def literals(source: TrlSource, call: str) -> dict:
+    """The keywords of a call; UserError where one is no literal."""
+    values, unknown = source.literals(call)
+    got = f"got {', '.join(unknown)} in {call}(…) of {source.file}"
+    need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+    return values
+
+
+def model_of(source: TrlSource) -> str | None:
+    model = source.of_trainer("model")
+    try:
+        return source.value(model) if model else None
+    except ValueError:
+        return None
 
 
 def run_of_trl(file: str, given, processes: int) -> TrlRun:
-    """A file's run as settings of ours. `given`: flags that win, parsed."""
+    """A file's run as settings of ours. `given`: flags that win; None where there is none."""
     source = TrlSource(file)
-    t, names = settings_of_trl(source, given, processes)
-    found, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
+    t, names, expressions = settings_of_trl(source, given, processes)
+    settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
     for setting, value_of in SETTINGS.items():
         t.taken = taken[setting] = []
         value = value_of(t)
-        found |= {} if value is None else {setting: value}
+        settings |= {} if value is None else {setting: value}
     t.taken = []
-    if found["reward"]:
-        file = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
-        found["reward"] = [f"{file}:{spec}" for spec in found["reward"]]
-    found |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
+    if settings["reward"]:
+        rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
+        rewards.parent.mkdir(parents=True, exist_ok=True)
+        rewards.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
+        settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
+    settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
     read = {name for reads in taken.values() for name in reads}
-    rest = [n for n in t if n in names and n not in read | OF_THE_MACHINE | BESIDE]
-    if given.backend == "megatron" and "LoraConfig.target_modules" in names:
+    rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
+    if given.backend == "megatron" and t.get("LoraConfig.target_modules") not in (None, "all-linear"):
         rest.append("LoraConfig.target_modules")
-    lost = [shown_setting(n, t.get(n)) for n in rest if n not in usual or usual[n] != t.get(n)]
+    lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
+    notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
-        lost.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
-    return TrlRun(found, taken, {**t}, names, [*other_meanings({**t}), *lost])
+        notes.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
+    overruled = {name for name in SETTINGS if getattr(given, name) is not None}
+    return TrlRun(settings, taken, {**t}, names, notes, lost, expressions, overruled)
 
 
 def shown_setting(name: str, value) -> str:
-    """A setting that has no equal, in words."""
     of, dot, key = name.partition(".")
     return f"{of}({key}={value!r}): has no equal here" if dot else f"{name} {value!r}: has no equal here"
 
 
-def trl_run(argv: list[str]) -> TrlRun | None:
-    """What --from_trl stands for; other flags win over it."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "config", "model", "data", "eval_data", "output_dir", "export", "hardware", "backend"):
-        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
-    for name, usual in {"nodes": 1, "gpus_per_node": 1, "steps": 0, "trl_processes": 0}.items():
-        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=usual)
-    first.add_argument("--reward", action="append", default=[])
-    first.add_argument("--run_script", "--run-script", nargs="?", const=True, type=parse_bool, default=False)
-    known, _ = first.parse_known_args(argv)
-    names = [f.name for f in dataclasses.fields(Config)]
-    in_file = known.config and any(flag.startswith("--from_trl=") for flag in yaml_flags(known.config, names))
+def trl_run(words: list[str], machines: list[str] = ()) -> TrlRun | None:
+    """What --from_trl stands for; other flags win over it. `machines`: the flags of --hardware."""
+    given, defaults = given_flags(words), given_flags(machines)
+    in_file = given.config and "from_trl" in flag_values(yaml_flags(given.config, [*vars(given)]))
     got = "got from_trl in the file of --config" if in_file else "got --from_trl with --config"
-    both = in_file or (known.from_trl and known.config)
+    both = in_file or (given.from_trl and given.config)
     need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
-    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(known, name))
-    need(known.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
-    if not known.from_trl:
+    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(given, name))
+    need(given.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
+    if not given.from_trl:
         return None
-    if known.export:
-        known.output_dir = f"{known.export}/run"
-    processes = known.trl_processes or known.nodes * known.gpus_per_node
-    run = run_of_trl(known.from_trl, known, processes)
-    run.notes.insert(0, batch_note(run, "" if known.trl_processes else known.hardware or "--nodes, --gpus_per_node"))
+    if given.export:
+        given.output_dir = f"{given.export}/run"
+    sizes = [getattr(given, name) or getattr(defaults, name) or 1 for name in ("nodes", "gpus_per_node")]
+    run = run_of_trl(given.from_trl, given, given.trl_processes or sizes[0] * sizes[1])
+    run.notes.insert(0, batch_note(run, "" if given.trl_processes else given.hardware or "--nodes, --gpus_per_node"))
     for note in run.notes:
         say(f"note: {note}")
     return run

@@ -58,18 +58,17 @@ def strict_replay_buffer():
         """
 
         def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
-            own = dict(sampler_kwargs or {})
-            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
+            options = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
             self.refilled, self.dispatch = 0, refill_fn
-            self.band, self.rates = own.get("keep_between"), {}
+            self.band, self.rates = options.get("keep_between"), {}
             filtering = {}
-            if own.get("filter_groups_metric"):
-                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
-                filtering["train_batch_size"] = own["train_batch_size"]
+            if options.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = options["train_batch_size"]
             super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
 
         def refill(self, count: int) -> int:
-            """Ask for `count` new prompts."""
             self.refilled += count
             return self.dispatch(count)
 
@@ -91,9 +90,10 @@ def strict_replay_buffer():
             finished = self.finished_keys[partition_id]
             self.rates = {uid: rate for uid, rate in self.rates.items() if uid in finished}
             keys = [key for key in self.partitions[partition_id] if key.split("_")[0] in finished - self.rates.keys()]
-            found = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"] if keys else []
-            passed = {}
-            for key, fields in zip(keys, found, strict=True):
+            extra, passed = [], {}
+            if keys:
+                extra = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"]
+            for key, fields in zip(keys, extra, strict=True):
                 info = getattr(fields, "data", fields)["reward_extra_info"]
                 passed.setdefault(key.split("_")[0], []).append(float(info["acc"]))
             self.rates |= {uid: sum(values) / len(values) for uid, values in passed.items()}
@@ -124,7 +124,7 @@ def settings_of(job: Path) -> SimpleNamespace:
     return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
 
 
-def register_estimators(job: Path, own: str = "") -> None:
+def register_estimators(job: Path, place: str = "") -> None:
     """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
     import numpy as np
     import torch
@@ -144,15 +144,15 @@ def register_estimators(job: Path, own: str = "") -> None:
 
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
-    if own:
-        registered(OWN_NAME, own_function("advantage", f"{job}/{own}"), settings_of(job))
+    if place:
+        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
 
 
-def register_loss(job: Path, own: str) -> None:
+def register_loss(job: Path, place: str) -> None:
     """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
 
-    function, settings = own_function("loss", f"{job}/{own}"), settings_of(job)
+    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
 
     def policy_loss(
         old_log_prob,

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from programs.verl_train.names import COMPUTE, KWARGS, OPTIM, TABLE
+from programs.verl_train.names import COMPUTE, KWARGS, OPTIM
 
 # keys that verl reads and its configuration files leave out
 ADDED = {
@@ -15,7 +15,6 @@ ADDED = {
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
     *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
 }
 
 
@@ -31,7 +30,8 @@ class Override:
         """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
         if self.source == "override":
             return f"{self.key}={self.value}"
-        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
+        is_added = self.key in ADDED or self.key.startswith(f"{KWARGS}.") or self.key.endswith(COMPUTE)
+        return f"{'+' if is_added else ''}{self.key}={hydra_value(self.value)}"
 
 
 def hydra_value(value) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from parts.data.held_out import mark_trained
+from parts.data.held_out import mark_trained, overlap_metric
 from parts.data.prompts import evaluated_rows
 from parts.data.question_parts import warn_unread
 from parts.data.rows import read_rows
@@ -20,6 +20,7 @@ from programs.verl_train.data import OWN_INFO, verl_rows, write_parquet_file
 from programs.verl_train.engine_overrides import make_overrides
 from programs.verl_train.environment_job import environment_rows, environment_setup, write_environment_module
 from programs.verl_train.hydra import Override
+from programs.verl_train.job_trial import refuse_groups, trial_batch
 from programs.verl_train.model_files import count_parameters
 from programs.verl_train.overrides import Layout
 from programs.verl_train.refusals import check_expressible
@@ -27,7 +28,6 @@ from programs.verl_train.reward_files import write_reward_module
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import Config
 from programs.verl_train.templates import chat_template
-from programs.verl_train.whole_batches import refuse_groups, trial_batch
 
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
@@ -39,29 +39,25 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
-    held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
-    mark_trained(config, *([task_row(row) for row in part] for part in (rows, held_out if source else [])))
+    held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
+    tasks = [task_row(row) for row in held_out]
+    mark_trained(config, [task_row(row) for row in rows], tasks)
     for row in [*rows, *held_out] if config.data_source else ():
         row["data_source"] = config.data_source
-    prompts = config.batch_size // config.group_size
-    few = f"got {len(rows)} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
-    few += "; try more rows, or a smaller --batch_size"
-    need(len(rows) >= prompts or config.print or config.export, few)
-    if len(rows) < prompts:
-        say(f"warning: {few}")
+    check_row_count(config, len(rows))
     specs = reward_specs(config)
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
-    write_parquet_file(held_out, folder / "val.parquet")
+    write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     columns = list(dict.fromkeys([*columns, *more]))
     error_file = output / REWARD_ERROR
     if not config.check:
         error_file.unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, own = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, own)
+    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
     if setup:
         write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)
@@ -84,13 +80,22 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
     )
     overrides = make_overrides(config, job)
-    settings = json.dumps(
-        {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}, indent=1
-    )
-    (folder / "settings.json").write_text(settings, encoding="utf-8")
+    settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
+    settings |= {"held_out_rows": len(held_out), **overlap_metric(tasks)}
+    (folder / "settings.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
     trial = json.dumps(trial_batch(specs, columns, rows), default=str)
     (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
+
+
+def check_row_count(config: Config, count: int) -> None:
+    """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
+    prompts = config.batch_size // config.group_size
+    if count < prompts:
+        few = f"got {count} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+        few += "; try more rows, or a smaller --batch_size"
+        need(config.print or config.export, few)
+        say(f"warning: {few}")
 
 
 def reward_specs(config: Config) -> list[str]:
@@ -100,9 +105,9 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    found = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
-    rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
-    warn_unread(source, [(row, row[config.prompt_column]) for row in found if config.prompt_column in row])
+    read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
+    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
+    warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
@@ -114,21 +119,14 @@ def task_row(row: dict) -> dict:
 def check_output(config: Config) -> None:
     """Refuse another run's folder, and a resume for another number of GPUs."""
     folder = Path(config.output_dir)
-    found = sorted(folder.glob("checkpoints/global_step_*")) + [p for p in [folder / "metrics.jsonl"] if p.exists()]
-    need(
-        config.resume or config.check or not found,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in found[:3])}); expected a new "
-        "folder; try --resume to go on, or another --output_dir",
-    )
-    size = config.nodes * config.gpus_per_node
-    sizes = {
-        int(m[1]) for p in folder.glob("checkpoints/*/actor/model_*") if (m := re.search(r"world_size_(\d+)", p.name))
-    }
-    need(
-        not config.resume or not sizes or size in sizes,
-        f"got --resume with {size} GPUs; expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are "
-        "one for each GPU",
-    )
+    traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
+    advice = "expected a new folder; try --resume to go on, or another --output_dir"
+    need(config.resume or config.check or not traces, f"{got}; {advice}")
+    size, names = config.nodes * config.gpus_per_node, [p.name for p in folder.glob("checkpoints/*/actor/model_*")]
+    sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
+    expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
+    need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
 
 
 def environment(job: Layout) -> dict[str, str]:

@@ -10,34 +10,34 @@ NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
 
 def known_names(engine: str) -> set[str]:
     """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
-    found, has_engine = set(), False
+    names, has_engine = set(), False
     for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
-        where, section, *names = line.split()
+        where, section, *leaves = line.split()
         has_engine = has_engine or where == engine
         if where in ("*", engine):
-            found |= {f"{section}.{name}".lstrip(".") for name in names}
-    return found if has_engine else set()
+            names |= {f"{section}.{leaf}".lstrip(".") for leaf in leaves}
+    return names if has_engine else set()
 
 
-def name_findings(overrides: list[Override]) -> list[str] | None:
-    """Findings about keys that verl's configuration does not have, or has where `+` adds; None where it is not known.
+def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
+    """Overrides of keys that verl's configuration does not have, or has where `+` adds; None for an unknown engine.
 
     By Hydra's rules: KEY=VALUE and ~KEY want a key that is there, +KEY=VALUE one that is not (a dictionary may be
     added to), ++KEY=VALUE takes either. Values are not looked at, nor are choices of groups (with @ or /) and hydra.*.
     """
     engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
-    known, found = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
+    known, findings = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
     if not known:
         return None
     for override in overrides:
-        text = override.text()
-        key, bare = text.partition("=")[0], text.partition("=")[0].lstrip("+~")
+        key, _, value = override.text().partition("=")
+        bare = key.lstrip("+~")
         if key.startswith("++") or bare.startswith("hydra.") or "@" in bare or "/" in bare:
             continue
-        there = bare in known
-        if key.startswith("+") and there and not text.partition("=")[2].lstrip("'\"").startswith("{"):
-            found.append(f"key: got {text} ({override.source}), a key that verl {VERL} has; expected it without the +")
-        if not key.startswith("+") and not there:
-            what = f"key: got {text} ({override.source}), a key that verl {VERL} does not have"
-            found.append(what + (suggest(bare, sorted(known)) or "; expected one of its own; a new one takes a +"))
-    return found
+        got = f"key: got {override.text()} ({override.source}), a key that verl {VERL}"
+        if key.startswith("+") and bare in known and not value.lstrip("'\"").startswith("{"):
+            findings.append((override, f"{got} has; expected it without the +"))
+        if not key.startswith("+") and bare not in known:
+            near = suggest(bare, sorted(known)) or "; expected one of its own; a new one takes a +"
+            findings.append((override, f"{got} does not have{near}"))
+    return findings

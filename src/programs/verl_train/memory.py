@@ -1,5 +1,8 @@
-"""Memory of one GPU."""
+"""Memory of one GPU, and sizes that do not divide."""
 
+import math
+
+from parts.foundation.messages import say
 from parts.running.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
 from programs.verl_train.model_files import model_shape
 from programs.verl_train.settings import Config
@@ -21,7 +24,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
     shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
     width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
-    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    nets, which = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
     lines = []
 
     def line(name: str, formula: str, amount: float, kind: str) -> None:
@@ -33,7 +36,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
         n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
         line(
-            f"{part} ({what})",
+            f"{part} ({which})",
             f"{n} x {count} x {size:g} bytes / {shards} shards",
             n * parameters * size / shards,
             kind,
@@ -84,20 +87,60 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
         "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
     }
     sums = {name: round(value, 2) for name, value in sums.items()}
-    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
+    of, engine, findings = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory, []
+    room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
     if sums["training"] > room:
-        found.append(
-            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
-            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
-        )
+        advice = "--offload all, --gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
+        findings.append(f"memory: training needs {sums['training']} {of}; try {advice}")
     if sums["sampling"] > room:
-        found.append(
-            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
-            "--vllm_memory, or --offload optimizer"
-        )
-    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
-        found.append(
-            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
-            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
-        )
-    return sums, found
+        advice = "a lower --vllm_memory, or --offload optimizer"
+        findings.append(f"memory: sampling leaves {sums['sampling']} {of} taken; try {advice}")
+    if sums["rollout weights"] > 0.9 * engine:
+        got = f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}"
+        findings.append(f"{got}; try a higher --vllm_memory or --rollout_tensor_parallel 2")
+    return sums, findings
+
+
+def batch_findings(config: Config, shape: dict) -> list[str]:
+    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
+    c, gpus, findings = config, config.nodes * config.gpus_per_node, []
+    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
+    together, tokens = c.rollout_tensor_parallel, c.micro_batch_tokens * c.sequence_parallel
+
+    def check(fits: bool, text: str) -> None:
+        if not fits:
+            findings.append(f"batch: got {text}")
+
+    check(gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple")
+    fits = gpus % together == 0 and c.gpus_per_node >= min(gpus, together)
+    check(fits, f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor")
+    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
+    got = f"micro_batch_tokens {c.micro_batch_tokens}; expected"
+    check(tokens >= c.conversation_tokens, f"{got} {least}, a sequence's share of a GPU")
+    replicas, part = max(1, gpus // split), c.batch_size // c.minibatches
+    least = math.lcm(replicas, c.group_size) * c.minibatches
+    why = f"expected a multiple, as verl fills up with padding; try --batch_size {least}"
+    check(part % replicas == 0, f"{part} completions in a minibatch for {replicas} replicas of the policy; {why}")
+    worst = part // replicas * c.conversation_tokens
+    why = f"{worst}, a minibatch in one piece, as verl's geo_mean adds up the means of its micro-batches"
+    check(c.loss != "gmpo" or tokens >= worst, f"loss gmpo, {got} {why}")
+    size = max(together, c.tensor_parallel)
+    if heads := shape.get("num_attention_heads"):
+        count = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
+        check(heads % count == 0, f"{heads} num_attention_heads over {count} GPUs; expected a multiple")
+    if heads := shape.get("num_key_value_heads"):
+        fits = heads % size == 0 or size % heads == 0
+        check(fits, f"{heads} num_key_value_heads over {size} GPUs; expected a multiple")
+    return findings
+
+
+def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:
+    """(sums of memory, what does not fit into it and sizes that do not divide)."""
+    sums, findings = memory_findings(config, memory_plan(config, parameters))
+    return sums, findings + batch_findings(config, model_shape(config))
+
+
+def say_findings(config: Config, parameters: float | None) -> None:
+    """Warn of what --check makes findings of."""
+    for finding in size_findings(config, parameters)[1]:
+        say(f"warning: {finding}")

@@ -22,8 +22,8 @@ def count_parameters(config: Config) -> float | None:
     for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
         header = safetensors_header(path)
         total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(found[1]) * units[found[2]] if found else None)
+    size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(size[1]) * units[size[2]] if size else None)
 
 
 def model_shape(config: Config) -> dict:
@@ -33,8 +33,8 @@ def model_shape(config: Config) -> dict:
         with contextlib.suppress(ImportError, ValueError):
             from huggingface_hub import try_to_load_from_cache
 
-            found = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(found).parent if isinstance(found, str) else folder
+            file = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(file).parent if isinstance(file, str) else folder
     with contextlib.suppress(OSError, ValueError):
         shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return shape | (shape.get("text_config") or {})
@@ -42,7 +42,6 @@ def model_shape(config: Config) -> dict:
 
 
 def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
     with path.open("rb") as f:
         return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
 
@@ -55,3 +54,9 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+def parquet_length(path: str) -> int:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_metadata(path).num_rows

@@ -47,137 +47,6 @@ COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
 POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
 
-# Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
-# `actor_rollout_ref.`
-TABLE_TEXT = """
-model: @model.path critic.model.{path,tokenizer_path}
-data: data.train_files @model.custom_chat_template
-eval_data: data.{val_files,val_max_samples} trainer.val_before_train
-eval_rows:
-prompt_column: data.prompt_key
-chat: @model.custom_chat_template
-chat_template: @model.custom_chat_template
-chat_template_kwargs: data.apply_chat_template_kwargs
-reward_timeout:
-reward_concurrency:
-reward_retries:
-reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
-    reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-    trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
-environment: @rollout.agent.{default_agent_loop,agent_loop_config_path}
-max_turns:
-max_conversation_tokens: data.max_response_length
-tool_timeout:
-tool_characters:
-tool_format:
-output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir
-    trainer.{rollout_data_dir,validation_data_dir}
-seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
-    @actor.fsdp_config.seed @actor.megatron.seed
-steps: trainer.{total_training_steps,total_epochs}
-batch_size: data.train_batch_size @actor.ppo_mini_batch_size
-    trainer.v1.sampler.sampler_kwargs.train_batch_size
-max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
-max_new_tokens: data.max_response_length @actor.loss_scale_factor
-temperature: @rollout.{temperature,top_p,top_k}
-vllm_memory: @rollout.gpu_memory_utilization
-algorithm:
-group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
-    trainer.v1.sampler.sampler_kwargs.train_batch_size
-advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
-    algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-loss: @actor.policy_loss.loss_mode @model.external_lib
-aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
-norm_length: @actor.loss_scale_factor
-ppo_epochs: @actor.{ppo_epochs,shuffle}
-minibatches: @actor.ppo_mini_batch_size
-kl_coef: algorithm.use_kl_in_reward algorithm.kl_ctrl.kl_coef @actor.{use_kl_loss,kl_loss_coef}
-kl_in: algorithm.use_kl_in_reward @actor.use_kl_loss
-kl_estimator: algorithm.kl_penalty @actor.kl_loss_type
-missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
-overlong_share: reward.reward_kwargs.overlong_share
-dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
-max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
-keep_between: trainer.v1.sampler.sampler_kwargs.keep_between
-gamma: algorithm.gamma
-gae_lambda: algorithm.lam
-clip_eps_low: @actor.clip_ratio_low
-clip_eps_high: @actor.clip_ratio_high
-dual_clip: @actor.clip_ratio_c
-sapo_tau_pos: @actor.tau_pos
-sapo_tau_neg: @actor.tau_neg
-cov_frac: @actor.policy_loss.{clip_cov_ratio,kl_cov_ratio}
-cov_low: @actor.policy_loss.clip_cov_lb
-cov_high: @actor.policy_loss.clip_cov_ub
-kl_cov_coef: @actor.policy_loss.ppo_kl_coef
-entropy_coef: @actor.entropy_coeff
-mismatch: algorithm.rollout_correction.{rollout_is,rollout_is_threshold}
-mismatch_low: algorithm.rollout_correction.rollout_is_threshold
-mismatch_high: algorithm.rollout_correction.rollout_is_threshold
-critic_model: critic.model.path
-critic_warmup_steps: trainer.critic_warmup
-value_clip: critic.cliprange_value
-vf_coef: critic.optim.clip_grad
-lr: @actor.optim.lr
-critic_lr: critic.optim.lr
-lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
-    @actor.optim.lr_decay_style critic.optim.lr_decay_style
-warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
-weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
-adam_beta2: @actor.optim.{betas,override_optimizer_config} critic.optim.{betas,override_optimizer_config}
-adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
-max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
-precision: @actor.fsdp_config.mixed_precision.param_dtype critic.fsdp.mixed_precision.param_dtype
-    @ref.fsdp_config.{mixed_precision.param_dtype,model_dtype} @actor.megatron.dtype @ref.megatron.dtype
-    critic.megatron.dtype @rollout.dtype
-micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
-    critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
-    @ref.log_prob_max_token_len_per_gpu
-gradient_checkpointing: @model.enable_gradient_checkpointing
-    critic.model.enable_gradient_checkpointing
-    @actor.megatron.override_transformer_config.{recompute_granularity,recompute_method,recompute_num_layers}
-lora_rank: @model.{lora_rank,target_modules} critic.model.{lora_rank,target_modules}
-    @rollout.load_format @model.lora.rank critic.model.lora.rank
-lora_alpha: @model.lora_alpha critic.model.lora_alpha @model.lora.alpha
-    critic.model.lora.alpha
-report_to: trainer.logger
-eval_every: trainer.{test_freq,val_before_train}
-save_every: trainer.save_freq @actor.checkpoint.save_contents
-keep_checkpoints: trainer.{max_actor_ckpt_to_keep,max_critic_ckpt_to_keep}
-resume: trainer.resume_mode
-hardware:
-nodes: trainer.nnodes
-gpus_per_node: trainer.n_gpus_per_node
-cpus: ray_kwargs.ray_init.{num_cpus,address} transfer_queue.backend.SimpleStorage.num_data_storage_units
-backend: model_engine @actor.strategy critic.strategy
-verl_rollout: @rollout.name
-rollout_tensor_parallel: @rollout.tensor_model_parallel_size
-tensor_parallel: @actor.megatron.tensor_model_parallel_size
-    critic.megatron.tensor_model_parallel_size
-pipeline_parallel: @actor.megatron.pipeline_model_parallel_size
-    critic.megatron.pipeline_model_parallel_size
-sequence_parallel: @actor.fsdp_config.ulysses_sequence_parallel_size
-    @ref.fsdp_config.ulysses_sequence_parallel_size critic.fsdp.ulysses_sequence_parallel_size
-    @actor.megatron.context_parallel_size critic.megatron.context_parallel_size
-offload: @actor.fsdp_config.{param_offload,optimizer_offload}
-    critic.fsdp.{param_offload,optimizer_offload} @actor.megatron.{param_offload,optimizer_offload}
-    critic.megatron.{param_offload,optimizer_offload}
-"""
-
-
-def read_table(text: str) -> dict[str, list[str]]:
-    """Setting -> keys of verl, from lines `setting: key key`; an indented line goes on."""
-    table: dict[str, list[str]] = {}
-    for setting, words in re.findall(r"^(\w+):((?:.|\n )*)", text, re.MULTILINE):
-        table[setting] = []
-        for word in words.replace("@", "actor_rollout_ref.").split():
-            head, brace, tail = word.partition("{")
-            table[setting] += [head + name for name in tail.rstrip("}").split(",")] if brace else [word]
-    return table
-
-
-TABLE = read_table(TABLE_TEXT)
-
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
@@ -202,22 +71,30 @@ FIXED = {
     "dry_run": ([False], "--check is the dry run"),
 }
 
-# Settings that change no result, or have a counterpart in verl that is always on; verl_train.py says so and goes on.
-NOTES = {
-    "kl_horizon": "without kl_target nothing adapts",
-    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
-    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
-    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
+IDLE_IN_VERL = {
     "score_while_sampling": "verl decides when a reward is called",
+    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+}
+# Settings that become no override: what they are for.
+NOTES = IDLE_IN_VERL | {
+    "algorithm": "sets others",
+    "hardware": "sets others",
+    "eval_rows": "of val.parquet",
+    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "in verl_reward.py"),
+    **dict.fromkeys(("max_turns", "tool_timeout", "tool_characters", "tool_format"), "in verl_environment.py"),
+    "kl_horizon": "without kl_target nothing adapts",
     "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
     "allow_overlap": "checked alone",
     "sample_tokens": "verl writes no figures of tokens",
-    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",
     "override": "passed on",
@@ -230,27 +107,63 @@ NOTES = {
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
-# Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).
+# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
+# that is a whole section, the keys of the old one stand below it.
+IGNORED, GONE = "ignores it", "no longer has it"
+TODAY = {
+    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
+    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
+    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
+    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
+    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
+    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
+    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
+    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    "reward_model": (IGNORED, "the section reward"),
+    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
+    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
+    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
+    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
+    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
+    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
+    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
+    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
+    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
+    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
+    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
+    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
+    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
+    "data.datagen": (GONE, "data.custom_cls"),
+    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
+    "data.reward_fn_key": (IGNORED, "the column data_source"),
+    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
+    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
+    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
+    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
+    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
+    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
+    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
+    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
+    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
+    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
+    "ray_init": (GONE, "ray_kwargs.ray_init"),
+}
+
+# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
-    f"{ACTOR}.clip_ratio": (
-        "is read only where clip_ratio_low and clip_ratio_high are null",
-        "--clip_eps_low, --clip_eps_high",
-    ),
-    f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
-    "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
-    f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
-    f"{FSDP}.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    f"{REF}.fsdp_config.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    "critic.fsdp.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
-    "sandbox_fusion": ("is read by the old trainer only", "--override reward.sandbox_fusion.…"),
-    "algorithm.filter_groups.max_num_gen_batches": ("is ignored by the trainer", "--max_refills"),
-    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
-    f"{CORRECTION}.loss_type": ("is read by the old trainer only", "--loss"),
     "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
     "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
     SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
     KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
     "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
@@ -260,3 +173,15 @@ TRAPS = {
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
 }
+
+
+def advice_today(key: str, value: str) -> tuple[str, str] | None:
+    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    value = value.strip().lower()
+    for trap in sorted(TODAY, key=len, reverse=True):
+        name, _, only = trap.partition("=")
+        if (key == name or key.startswith(f"{name}.")) and only in ("", value):
+            effect, instead = TODAY[trap]
+            is_section = re.fullmatch(r"\+?[\w.]+", instead)
+            return effect, instead + key.removeprefix(name) if is_section else instead
+    return None

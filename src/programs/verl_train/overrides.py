@@ -43,12 +43,10 @@ class Layout:
     cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
 
     def file(self, name: str) -> str:
-        """Path of a file of the job folder."""
         return str(Path(self.folder) / name)
 
 
 def data_overrides(config: Config, job: Layout) -> dict:
-    """Files, prompts and their lengths."""
     template = {} if job.template is None else {f"{MODEL}.custom_chat_template": job.template}
     switches = template_settings(config)
     return {
@@ -90,7 +88,6 @@ def response_overrides(config: Config, job: Layout) -> dict:
 
 
 def rollout_overrides(config: Config, job: Layout) -> dict:
-    """Who samples, and how."""
     lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},

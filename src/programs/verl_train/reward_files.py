@@ -2,7 +2,6 @@
 
 import ast
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,30 +28,30 @@ if NAME not in sys.modules:
 
 def imported_names(source: str, package: list[str]) -> list[str]:
     """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            found += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             value = node.args[0].value
-            found += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
-    parts = [name.split(".") for name in found if name]
+            names += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
+    parts = [name.split(".") for name in names if name]
     return list(dict.fromkeys(".".join(words[: i + 1]) for words in parts for i in range(len(words))))
 
 
 def imported_files(path: Path) -> list[Path]:
     """The Python files beside a file that it imports, directly or through each other; itself comes first."""
-    folder, found, waiting = path.parent, [], [path]
+    folder, files, waiting = path.parent, [], [path]
     while waiting:
         file = waiting.pop()
-        if file in found:
+        if file in files:
             continue
-        found.append(file)
+        files.append(file)
         package = list(file.relative_to(folder).parts[:-1])
         try:
             names = imported_names(file.read_text(encoding="utf-8"), package)
@@ -62,7 +61,7 @@ def imported_files(path: Path) -> list[Path]:
             base = folder.joinpath(*name.split("."))
             if name.split(".")[0] not in sys.stdlib_module_names:
                 waiting += [f for f in (base.with_name(base.name + ".py"), base / "__init__.py") if f.is_file()]
-    return found
+    return files
 
 
 def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
@@ -110,7 +109,7 @@ def write_reward_module(
     ship: list[str] = (),
     error_file: str = "",
     limits=(),
-    own=None,
+    functions=None,
 ):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
@@ -131,7 +130,7 @@ def write_reward_module(
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
-    moved = moved_functions(folder, own or {}, ship)
+    moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
@@ -143,24 +142,3 @@ def write_reward_module(
         code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
         loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
     return module
-
-
-LOADING = """
-import runpy, sys
-own = sys.modules[runpy.run_path(sys.argv[1])["NAME"]]
-for spec in sys.argv[2:]:
-    own.load_environments(spec)
-"""
-
-
-def import_findings(module: Path, *environment: str) -> list[str]:
-    """What keeps the copies of rewards, or of the environment that is named, from loading by themselves.
-
-    As in the run, the original files are not at hand.
-    """
-    command = [sys.executable, "-c", LOADING, str(module), *environment]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    what, one = ("environment", "an environment") if environment else ("reward", "a reward")
-    advice = f"expected {one} that finds all it imports beside itself; try --ship FILE"
-    return [f"{what}: its copy for the run does not load: {last}; {advice}"] if done.returncode else []

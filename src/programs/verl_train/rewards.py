@@ -27,7 +27,6 @@ class RewardBatcher:
         self.gathering = Gathering(self.score_all, "reward")
 
     def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
-        """Queue one completion."""
         return self.gathering.submit((row, text, ids))
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
@@ -37,7 +36,9 @@ class RewardBatcher:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
             raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
-        return [named_scores(score, {name: own[i] for name, own in parts.items()}) for i, score in enumerate(scores)]
+        return [
+            named_scores(score, {name: values[i] for name, values in parts.items()}) for i, score in enumerate(scores)
+        ]
 
     def row(self, data_source, ground_truth, extra_info) -> dict:
         """A row as our rewards know it; its prompt comes from the reward manager."""
@@ -69,6 +70,12 @@ def exact_in_means(score: float, group_size: int) -> float:
     bits = bits_of(group_size)
     mantissa, exponent = math.frexp(score)
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
+def tried_answers(rows) -> list[tuple[dict, str]]:
+    """(row, completion) to try a reward with: three rows, each with its ground truth and with no answer."""
+    picked = [rows[i] for i in sorted({0, len(rows) // 2, len(rows) - 1})]
+    return [(row, text) for row in picked for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer")]
 
 
 def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from parts.foundation.messages import need, say, tell
 from parts.running.output_folder import follow_umask
-from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import missing_engine, need_verl
+from programs.verl_train.environment_job import need_sound_job
 from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.memory import say_findings
 from programs.verl_train.model_files import safetensors_header
 from programs.verl_train.names import ROLLOUT
 from programs.verl_train.overrides import Layout
@@ -22,7 +23,6 @@ from programs.verl_train.refusals import split_override
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.run_script import script, write_script
 from programs.verl_train.settings import INSTALL, Config
-from programs.verl_train.whole_batches import need_whole, split_findings
 
 
 def run_local(config: Config) -> int:
@@ -35,8 +35,8 @@ def run_local(config: Config) -> int:
     folder, output = Path(job.folder), Path(job.output)
     if address := os.environ.get("RAY_ADDRESS"):
         say(f"note: RAY_ADDRESS {address} is left aside, as --run starts a Ray of its own; try --submit for a cluster")
-    say_findings(config, job)
-    need_whole(split_findings(folder / "verl_reward.py"))
+    say_findings(config, job.parameters)
+    need_sound_job(config, folder)
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
     log, stopped = output / "verl.log", []
     child = subprocess.Popen(

@@ -1,10 +1,11 @@
 """Settings, and hardware by name."""
 
-import argparse
 import dataclasses
 from dataclasses import dataclass
+from types import SimpleNamespace
 
-from parts.foundation.settings import in_order, parse_settings, setting, yaml_flags
+from parts.foundation.dialect import flag_values
+from parts.foundation.settings import build_parser, in_order, parse_flags, parse_settings, setting, yaml_flags
 from parts.learning.own_functions import NamesOrFiles
 from parts.learning.trainer_settings import PolicySettings
 from parts.networks.precision import precision_on
@@ -105,19 +106,19 @@ HARDWARE = {
 }
 
 
-def hardware_flags(argv: list[str]) -> list[str]:
+def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
+    """The settings that a command line has, None for the others; bad flags end the program at once."""
+    flags = parse_flags(build_parser(Config, description), words)
+    return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
+
+
+def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--hardware", default="")
-    first.add_argument("--config", default="")
-    known, _ = first.parse_known_args(argv)
-    if known.config and not known.hardware:
-        names = [f.name for f in dataclasses.fields(Config)]
-        flags = yaml_flags(known.config, names)
-        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
-        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
-        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
-    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
+    given, flags = given_flags(words), {}
+    if given.config and not given.hardware:  # the file's other lines win over its hardware
+        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)]))
+    ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
+    return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):

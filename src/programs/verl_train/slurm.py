@@ -45,7 +45,6 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 
 
 def batch_file(config: Config, job: Layout) -> str:
-    """The sbatch file of --slurm."""
     least = cpus_needed(config.gpus_per_node, 1)
     need(
         not config.cpus or config.cpus >= least,

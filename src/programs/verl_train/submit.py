@@ -11,30 +11,26 @@ import urllib.request
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say, tell
-from programs.verl_train.batches import say_findings
 from programs.verl_train.engine_overrides import cpus_needed
-from programs.verl_train.environment_job import loading_findings
+from programs.verl_train.environment_job import need_sound_job
 from programs.verl_train.job_folder import environment, prepare_job
+from programs.verl_train.memory import say_findings
 from programs.verl_train.overrides import Layout
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import INSTALL, Config
-from programs.verl_train.whole_batches import need_whole, split_findings
 
 
 def fetch(address: str, path: str, timeout: float) -> dict:
-    """JSON from a cluster's dashboard."""
     with urllib.request.urlopen(address.rstrip("/") + path, timeout=timeout) as answer:
         return json.loads(answer.read())
 
 
 def need_cluster(address: str) -> None:
     """Raise UserError within seconds unless a Ray dashboard answers there."""
-    need(
-        re.fullmatch(r"https?://[^/\s]+/?", address),
-        f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265",
-    )
+    got = f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265"
+    need(re.fullmatch(r"https?://[^/\s]+/?", address), got)
     try:
-        found = fetch(address, "/api/version", 10)
+        version = fetch(address, "/api/version", 10)
     except (OSError, ValueError) as error:
         if getattr(error, "code", None) in (401, 403):  # it asks for a token, which Ray's own client sends
             return
@@ -42,7 +38,8 @@ def need_cluster(address: str) -> None:
             f"got --submit {address}, where no Ray cluster answers ({error}); expected the address that "
             "`ray start --head --dashboard-host=0.0.0.0` prints; try to open it in a browser"
         ) from None
-    need("ray_version" in found, f"got --submit {address}, which answers {str(found)[:80]}; expected a Ray dashboard")
+    other = f"got --submit {address}, which answers {str(version)[:80]}; expected a Ray dashboard"
+    need("ray_version" in version, other)
 
 
 def cluster_findings(config: Config, address: str) -> list[str]:
@@ -74,21 +71,20 @@ def submit_job(config: Config) -> int:
     lacking = cluster_findings(config, config.submit)
     need(not lacking, f"{'; '.join(lacking)}; try fewer --nodes or --gpus_per_node")
     folder = Path(job.output) / "job"
-    say_findings(config, job)
+    say_findings(config, job.parameters)
     say_local_paths(config, job)
-    need_whole(loading_findings(config, folder) + split_findings(folder / "verl_reward.py"))
-    theirs = ("rewards_*", "environment", "own_*")
-    copies = [path for name in theirs for path in folder.glob(f"{name}/**/*") if path.is_file()]
-    sent = sorted(str(path.relative_to(folder)) for path in copies)
-    say(f"note: your files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    need_sound_job(config, folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    names = sorted(str(path.relative_to(folder)) for path in files if "__pycache__" not in path.parts)
+    users = [name for name in names if name.startswith(("rewards_", "environment/", "own_"))]
+    say(f"note: your files that are sent: {', '.join(users)}")
+    size = sum(path.stat().st_size for path in files)
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:
         from ray.job_submission import JobStatus, JobSubmissionClient
     except ImportError:
-        raise UserError(
-            f"got a Python without ray ({sys.executable}); expected the cluster's version; {INSTALL}"
-        ) from None
+        got = f"got a Python without ray ({sys.executable})"
+        raise UserError(f"{got}; expected the cluster's version; {INSTALL}") from None
     (folder / "run.sh").unlink(missing_ok=True)
     with without_variables("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray would take them for the address given
         client = JobSubmissionClient(config.submit)
@@ -110,10 +106,10 @@ def submit_job(config: Config) -> int:
         log = log or client.get_job_logs(name)
         tail = "\n".join(log.splitlines()[-30:])
         say(f"{tail}\nerror: job {name} is {status.value}: {client.get_job_info(name).message}")
-        why = reward_failure(log, Path(job.output) / REWARD_ERROR)
-        if why:
-            say(f"error: {why}")
-        return 3 if why else 1
+        failure = reward_failure(log, Path(job.output) / REWARD_ERROR)
+        if failure:
+            say(f"error: {failure}")
+        return 3 if failure else 1
     tell(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
     return 0
 
@@ -150,8 +146,8 @@ def reward_failure(log: str, error_file: Path) -> str:
     """The words of a reward or environment that failed, from anywhere in a job's log or from its file; "" if none."""
     with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
         return error_file.read_text(encoding="utf-8").strip()
-    found = FAILED_REWARD.search(log)
-    return found[1].strip() if found else ""
+    match = FAILED_REWARD.search(log)
+    return match[1].strip() if match else ""
 
 
 class LostJob(UserError):
@@ -170,8 +166,8 @@ def follow(client, name: str, pause: float = 2.0) -> str:
         except (OSError, RuntimeError) as error:  # those of requests are OSErrors
             ended, missed = False, missed + 1
             if missed > 15:
-                what = f"got no answer about job {name} ({error}); expected its status"
-                raise LostJob(f"{what}; it may still run; try ray job logs --follow {name}") from error
+                got = f"got no answer about job {name} ({error}); expected its status"
+                raise LostJob(f"{got}; it may still run; try ray job logs --follow {name}") from error
         sys.stderr.write(log[seen:])
         sys.stderr.flush()
         seen = max(seen, len(log))

@@ -36,11 +36,11 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
     """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
     is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
     need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
-    own = file or own_template(model)
+    has_template = file or own_template(model)
     has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
-    need(own or not chat, has)
+    need(has_template or not chat, has)
     if is_text == {True} and not chat:
-        if own and model != EMBEDDED_MODEL:
+        if has_template and model != EMBEDDED_MODEL:
             say(
                 f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
                 "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
@@ -48,7 +48,7 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
         return plain_text_template(model)
     if file:
         return template_text(file)
-    if own:
+    if has_template:
         return None
     say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"

@@ -94,22 +94,21 @@ class TrlSource:
         return node
 
     def of_trainer(self, name: str) -> ast.expr | None:
-        """An argument of GRPOTrainer, by its place or its keyword."""
         place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
         return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
         """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
-        found: dict[str, ast.expr] = {}
+        arguments: dict[str, ast.expr] = {}
         for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
             spread = self.resolved(keyword.value)
             if keyword.arg:
-                found[keyword.arg] = keyword.value
+                arguments[keyword.arg] = keyword.value
             elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                found |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
+                arguments |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
             else:
-                found[f"**{ast.unparse(keyword.value)}"] = keyword.value
-        return found
+                arguments[f"**{ast.unparse(keyword.value)}"] = keyword.value
+        return arguments
 
     def literals(self, name: str) -> tuple[dict, list[str]]:
         """(keywords of the call of a name, those that are no literals, with their lines)."""
@@ -127,7 +126,6 @@ class TrlSource:
 
 
 def name_of(call: ast.Call) -> str:
-    """The last name of what is called."""
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 

@@ -14,11 +14,9 @@ import types
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say
-from programs.verl_train.trl_source import PEFT_DEFAULTS
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
 RECORD = "--record_trl"  # the first argument of the process
-LAYERS = ("target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "rank_pattern")
 
 
 class Recorded:
@@ -33,7 +31,6 @@ class Recorded:
 
 
 def recorded_class(name: str) -> type:
-    """A class in the place of one that is not needed."""
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (Recorded,), {})
@@ -44,8 +41,13 @@ def jsonable(value):
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
+def changed_settings(settings) -> dict:
+    """The attributes of an object that are not those of its class by default."""
+    usual = vars(type(settings)())
+    return {name: value for name, value in vars(settings).items() if value != usual.get(name)}
+
+
 def write_rows(dataset, file: Path) -> None:
-    """A data set as JSONL."""
     with file.open("w", encoding="utf-8") as f:
         for number, row in enumerate(dataset, start=1):
             for name, value in dict(row).items():
@@ -63,14 +65,13 @@ def recorder(folder: Path) -> type:
     class GRPOTrainer:
         def __init__(self, model=None, reward_funcs=None, args=None, train_dataset=None, eval_dataset=None, **more):
             lora, held_out = more.get("peft_config"), eval_dataset if hasattr(eval_dataset, "column_names") else None
-            found = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
-            names = (*PEFT_DEFAULTS, *LAYERS)
-            found["lora"] = {n: x for n in names if (x := getattr(lora, n, None)) is not None} if lora else None
+            given = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
+            given["lora"] = changed_settings(lora) if lora else None
             for name, rows in (("train_dataset", train_dataset), ("eval_dataset", held_out)):
                 if rows is not None:
                     write_rows(rows, folder / f"trl_{name}.jsonl")
-                    found[name] = str(folder / f"trl_{name}.jsonl")
-            (folder / "trl_trial.json").write_text(json.dumps(found, default=jsonable), encoding="utf-8")
+                    given[name] = str(folder / f"trl_{name}.jsonl")
+            (folder / "trl_trial.json").write_text(json.dumps(given, default=jsonable), encoding="utf-8")
             os._exit(0)  # whatever the script would catch or do at its end
 
     return GRPOTrainer
@@ -126,6 +127,6 @@ def trial_of(file: str, folder: str) -> dict:
         lines = [line.strip() for line in said.read().splitlines() if line.strip()]
     end = lines[-1] if lines and process.returncode else "it ended without a trainer"
     need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
-    found = json.loads(answer.read_text(encoding="utf-8"))
+    given = json.loads(answer.read_text(encoding="utf-8"))
     answer.unlink()
-    return found
+    return given

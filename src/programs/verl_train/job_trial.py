@@ -1,4 +1,4 @@
-"""Rewards that need whole groups or batches, which verl does not give."""
+"""The job tried in a process of its own: what does not load there, what needs whole batches."""
 
 import json
 import math
@@ -12,6 +12,17 @@ from parts.rewards.rewards import Reward
 from programs.verl_train.rewards import RewardBatcher
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+JOB_TRIAL_SECONDS = 300
+TRIAL = """
+import json, runpy, sys
+module = runpy.run_path(sys.argv[1])
+job = sys.modules[module["NAME"]]
+for spec in sys.argv[3:]:
+    job.load_environments(spec)
+print("\\nLOADED", flush=True)
+trial = json.load(open(sys.argv[2], encoding="utf-8"))
+print("\\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+"""
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -30,16 +41,16 @@ def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
     Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
     length.
     """
-    known, first = RewardBatcher(specs, columns), rows[:1]
+    batcher, first = RewardBatcher(specs, columns), rows[:1]
     chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
-    tried, texts = [], []
+    trial_rows, texts = [], []
     for row in chosen:
         truth = row["reward_model"]["ground_truth"]
         gold = str(truth)[:200] or "yes"
         extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
-        tried += [known.row(row["data_source"], truth, extra)] * 4
+        trial_rows += [batcher.row(row["data_source"], truth, extra)] * 4
         texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
-    return {"rows": tried, "texts": texts}
+    return {"rows": trial_rows, "texts": texts}
 
 
 def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
@@ -54,7 +65,7 @@ def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: d
     ids = [list(range(len(text.split()))) for text in texts]
     reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
     together, again = (reward(rows, texts, ids)[1] for _ in range(2))
-    each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
+    each = [reward([row], [text], [tokens])[1] for row, text, tokens in zip(rows, texts, ids, strict=True)]
     alone = {name: [parts[name][0] for parts in each] for name in together}
     return {
         name: [together[name], alone[name]]
@@ -71,33 +82,30 @@ def near(first: list, second: list) -> bool:
     )
 
 
-TRIAL = """
-import json, runpy, sys
-module = runpy.run_path(sys.argv[1])
-trial = json.load(open(sys.argv[2], encoding="utf-8"))
-own = sys.modules[module["NAME"]]
-print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
-"""
+def trial_findings(module: Path, *environment: str) -> list[str]:
+    """What keeps the copies of the job's files from loading, and reward functions that need whole batches.
 
-
-def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
-    """Reward functions that need whole batches, tried in a process of its own; one that raises is told elsewhere."""
-    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json"))]
+    As in the run, the original files are not at hand. A function that raises in the trial is told elsewhere.
+    """
+    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json")), *environment]
     try:
-        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s)
+        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
-        say(f"note: 8 completions took the reward over {timeout_s:g} s, so it was not tried on parts of a batch")
+        say(f"note: 8 completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried on parts of a batch")
         return []
-    answers = [line for line in done.stdout.splitlines() if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    lines = done.stdout.splitlines()
+    if "LOADED" not in lines:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        expected = f"expected {'an environment' if environment else 'a reward'} that finds all it imports beside itself"
+        return [
+            f"{'environment' if environment else 'reward'}: its copy for the run does not load: {last}; {expected}; "
+            "try --ship FILE"
+        ]
+    answers = [line for line in lines if line.startswith("TRIAL ")]
+    scores = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
         f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
         f"them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in found.items()
+        for name, (together, alone) in scores.items()
     ]
-
-
-def need_whole(findings: list[str]) -> None:
-    """Raise UserError for the first finding."""
-    need(not findings, "; ".join(findings[:1]))
