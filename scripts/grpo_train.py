@@ -37,69 +37,70 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       153-216  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       219-259  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       262-415  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       418-557  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       560-669  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       672-758  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       761-788  memory used            The memory that a step has used, as metrics: what a run log has beside its …
-#       791-830  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      833-1144  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1147-1278  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1281-1461  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1464-1616  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1619-1803  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1806-1965  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1968-2006  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2009-2095  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2098-2185  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2188-2213  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2216-2408  user code              What a reward may change of the process: it and the trainer have each their own
-#     2411-2659  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2662-2817  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2820-2879  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2882-3057  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3060-3263  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3266-3406  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3409-3471  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3474-3729  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3732-3881  conversations          The record of a conversation with an environment, and what the environment …
-#     3884-4051  play                   Playing conversations of a policy with environments: all that are open are …
-#     4054-4208  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4211-4221  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4224-4410  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4413-4429  tokenizers             Tokenizers, loaded and saved as they were
-#     4432-4529  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4532-4709  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4712-4776  vllm options           vLLM: the versions that work here, and options of its engine by name
-#     4779-4797  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     4800-5022  memory                 The memory that a run will need, from the shape of its networks
-#     5025-5100  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5103-5149  curves                 curves.png: the metrics of a run over its steps
-#     5152-5198  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
-#     5201-5324  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     5327-5443  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5446-5489  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5492-5581  summary                summary.json and the lines at the end of a run
-#     5584-5602  paired tests           Intervals, paired tests, pass@k
-#     5605-6042  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6045-6099  data                   Prompts as a data set
-#     6102-6171  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6174-6252  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6255-6303  trl arguments          Our settings as TRL's
-#     6306-6489  rewards                Rewards as TRL calls them, checked and logged
-#     6492-6574  stages                 Stages of rewards over a run
-#     6577-6705  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6708-6816  evaluation             Held-out evaluation with greedy completions
-#     6819-6877  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6880-6971  checkpoints            Resume points, and the exported model
-#     6974-7084  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7087-7386  trainer                TRL's trainer with exact resume and our logs
-#     7389-7474  prepare                All that is loaded and checked before the first step
-#     7477-7532  memory                 The memory that a run will need
-#     7535-7585  dry run                --dry_run: settings, batch arithmetic, memory
-#     7588-7676  run                    The run and the command line
+#       154-217  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       220-260  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       263-416  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       419-580  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       583-692  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       695-781  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       784-811  memory used            The memory that a step has used, as metrics: what a run log has beside its …
+#       814-853  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      856-1167  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1170-1301  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1304-1484  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1487-1639  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1642-1826  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1829-1988  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1991-2029  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2032-2118  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2121-2208  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2211-2236  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2239-2431  user code              What a reward may change of the process: it and the trainer have each their own
+#     2434-2682  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2685-2840  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2843-2902  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2905-3080  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3083-3286  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3289-3429  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3432-3494  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3497-3752  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3755-3904  conversations          The record of a conversation with an environment, and what the environment …
+#     3907-4074  play                   Playing conversations of a policy with environments: all that are open are …
+#     4077-4231  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4234-4244  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4247-4433  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4436-4452  tokenizers             Tokenizers, loaded and saved as they were
+#     4455-4552  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4555-4732  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4735-4799  vllm options           vLLM: the versions that work here, and options of its engine by name
+#     4802-4878  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4881-4899  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     4902-5124  memory                 The memory that a run will need, from the shape of its networks
+#     5127-5202  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5205-5251  curves                 curves.png: the metrics of a run over its steps
+#     5254-5300  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
+#     5303-5426  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     5429-5545  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5548-5591  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5594-5683  summary                summary.json and the lines at the end of a run
+#     5686-5704  paired tests           Intervals, paired tests, pass@k
+#     5707-6123  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6126-6180  data                   Prompts as a data set
+#     6183-6252  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6255-6333  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6336-6384  trl arguments          Our settings as TRL's
+#     6387-6570  rewards                Rewards as TRL calls them, checked and logged
+#     6573-6655  stages                 Stages of rewards over a run
+#     6658-6786  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6789-6897  evaluation             Held-out evaluation with greedy completions
+#     6900-6958  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6961-7052  checkpoints            Resume points, and the exported model
+#     7055-7165  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7168-7467  trainer                TRL's trainer with exact resume and our logs
+#     7470-7555  prepare                All that is loaded and checked before the first step
+#     7558-7613  memory                 The memory that a run will need
+#     7616-7666  dry run                --dry_run: settings, batch arithmetic, memory
+#     7669-7757  run                    The run and the command line
 
 import argparse
 import ast
@@ -442,6 +443,28 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
     return field(
         metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
     )
+
+
+def in_order(**after):
+    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+
+    The order is that of --help, of the YAML template and of saved settings.
+    """
+
+    def decorate(config_class):
+        fields = config_class.__dataclass_fields__
+        order = list(config_class.__base__.__dataclass_fields__)
+        previous = order[-1]
+        for name in config_class.__annotations__:
+            if name not in order or name in after:
+                order = [other for other in order if other != name]
+                before = after.get(name, previous)
+                order.insert(order.index(before) + 1 if before else 0, name)
+            previous = name
+        config_class.__dataclass_fields__ = {name: fields[name] for name in order}
+        return config_class
+
+    return decorate
 
 
 def parse_bool(text: str) -> bool:
@@ -4776,6 +4799,85 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
+# ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
+
+
+@dataclass
+class RunSettings(BaseConfig):
+    """What all trainers have."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # optimization
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    # logs and checkpoints
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
+@in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
+@dataclass
+class TrainerSettings(RunSettings):
+    """What trainers by RL and distillation have, TRL's too."""
+
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    # algorithm: details of advantages and losses
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # precision and memory
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+
+
 # ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
 
 
@@ -5605,27 +5707,25 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
 # ---------------------------------------------------------------------- settings (src/programs/grpo_train/settings.py)
 
 
+@in_order(
+    profile="",
+    max_prompt_length="chat_template_kwargs",
+    preset="reward_retries",
+    learning_rate="entropy_coef",
+    gradient_checkpointing="attn_implementation",
+    lora_dropout="lora_alpha",
+    logging_steps="report_to",
+    per_device_eval_batch_size="allow_overlap",
+)
 @dataclass
-class Config(BaseConfig):
+class Config(TrainerSettings):
     """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
 
     # model and data
     profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable; the first defines eval/accuracy"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
     )
     preset: list[str] = setting(
         [],
@@ -5705,13 +5805,11 @@ class Config(BaseConfig):
     )
     mask_truncated_completions: bool = setting(False, "completions without end token do not train")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # optimization
     learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
     warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
     optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
     precision: str = setting(
@@ -5723,25 +5821,12 @@ class Config(BaseConfig):
         ["auto", "float32", "bfloat16", "float16"],
     )
     use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     per_device_eval_batch_size: int = setting(
         0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
     )
@@ -5750,10 +5835,6 @@ class Config(BaseConfig):
     )
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn

@@ -35,7 +35,7 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       242-262  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       265-457  user code     What a reward may change of the process: it and the trainer have each their own
 #       460-523  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       526-804  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       526-809  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -526,6 +526,7 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
+TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
 
 
 class CellError(UserError):
@@ -645,10 +646,14 @@ def setting_of(name: str, value: str, notebook: dict):
     known = sorted(node.value for node in ast.walk(table) if isinstance(node, ast.Constant))
     flag = f"--idea {name}={value}"
     need(name in known, f"got {flag}; expected one of {', '.join(known)}{suggest(name, known)}")
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    if name in TEXTS:
         return value
+    try:
+        number = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        number = None
+    need(type(number) in (int, float), f"got {flag}; expected a number, such as 0.28 for 28%; try --help")
+    return number
 
 
 def set_idea(notebook: dict, ideas: list[str]) -> None:

@@ -16,7 +16,7 @@ independent computations on your model, data and reward. Then it trains into --o
 --minutes is for both. Without --out it stops after the check, without --model after the writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
-a change that references/templates.md has, such as `--change token_mean`; a setting that a change makes brings it, as
+a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it, as
 `--kl_coef 0.04` of grpo does; --list prints all. --inline copies the reward's or environment's file into FILE too.
 --advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
 the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a
@@ -50,10 +50,10 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       906-969  reward forms    The forms that a reward function may have, loading one, and its arguments
 #       972-987  models          Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
 #      990-1033  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1036-1263  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1266-1388  saved model     What a run has saved, judged by other code than its own
-#     1391-1504  training        The check of a page, its run, and what both come to
-#     1507-1667  command         The command line
+#     1036-1264  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1267-1389  saved model     What a run has saved, judged by other code than its own
+#     1392-1540  training        The check of a page, its run, and what both come to
+#     1543-1725  command         The command line
 
 import argparse
 import ast
@@ -1036,7 +1036,6 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 # --------------------------------------------------------------------------- pages (src/programs/new_trainer/pages.py)
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
-OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means
 # Settings of one run, which stay flags of the page; all others are written into it.
 OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
 OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
@@ -1065,19 +1064,21 @@ def page_text(kind: str) -> str:
 
 
 def changes_of(kind: str) -> dict[str, dict]:
-    """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} that references/templates.md has for a page.
+    """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} of templates/changes/NAME.diff for a page.
 
-    The name of a change stands after `diff` where its blocks begin; blocks of one name belong together.
+    A file's first line names its pages, its second says what it changes; each `@@` begins an edit.
     """
-    text, found = (BUNDLE / "references" / "templates.md").read_text(encoding="utf-8"), {}
-    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
-        of_kind = heading == f"{kind}.py" or (heading == "All three" and kind in OF_ALL_THREE)
-        for before, name, block in re.findall(r"^(.*?)```diff (\w+)\n(.*?)```", section, re.MULTILINE | re.DOTALL):
-            if of_kind or (kind == "multi_turn" and name in ("lora", "stop_rule")):
-                sentence = " ".join(before.strip().split("\n\n")[-1].split()).rstrip(":")
-                edit = tuple("".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+")
-                found.setdefault(name, {"what": sentence, "edits": []})["edits"].append(edit)
-    return found
+    changes = {}
+    for path in sorted((BUNDLE / "templates" / "changes").glob("*.diff")):
+        head, *hunks = re.split(r"^@@\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        pages, what = head.splitlines()
+        if kind in pages.removeprefix("Pages: ").split(", "):
+            edits = [
+                tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
+                for hunk in hunks
+            ]
+            changes[path.stem] = {"what": what, "edits": edits}
+    return changes
 
 
 def settings_of(source: str) -> dict[str, dict]:
@@ -1117,13 +1118,13 @@ def with_default(source: str, name: str, value: object) -> str:
 
 
 def with_change(source: str, kind: str, name: str) -> str:
-    """The page with a change of the reference."""
+    """The page with a change of templates/changes/."""
     known = changes_of(kind)
     try_one = suggest(name, [*known]) or "; try --list"
     need(name in known, f"got --change {name}; expected one of {', '.join(known)} for {kind}{try_one}")
     for old, new in known[name]["edits"]:
         alone = f"got --change {name} beside another that touches the same line; expected one of them"
-        need(source.count(old) == 1, f"{alone}; try the second by hand, it stands in references/templates.md")
+        need(source.count(old) == 1, f"{alone}; try the second by hand, as templates/changes/{name}.diff has it")
         source = source.replace(old, new)
     return source
 
@@ -1435,9 +1436,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
         text = out.read()
     if ended_by:
         raise KeyboardInterrupt(ended_by)
-    need(
-        code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
-    )
+    need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above")
     told = json.loads(text)
     rows = told["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
@@ -1456,19 +1455,56 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
-def page_rows(file: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a JSONL file; none where it is no such file, as the page says what is wrong."""
+def page_rows(flag: str, file: str) -> list[dict]:
+    """Rows {"prompt", "columns"} of a JSONL file.
+
+    Raises:
+        UserError: a page could not read it; names the line, and the command that writes such a file.
+    """
+    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column prompt")
+    loader = BUNDLE / "scripts" / "data_loader.py"
+    expected = f"expected JSONL with a column prompt; try python {loader} {file} --out {Path(file).stem}_read.jsonl"
+    rows = []
+    for number, line in enumerate(Path(file).read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            columns = json.loads(line)
+        except ValueError:
+            columns = None
+        need(isinstance(columns, dict), f"got {file}:{number}, which is no JSON object; {expected}")
+        prompt = columns.get("prompt")
+        need("prompt" in columns, f"got {file}:{number} with the columns {', '.join(columns)}; {expected}")
+        kind = type(prompt).__name__
+        need(prompt and isinstance(prompt, str | list), f"got {file}:{number} with a prompt of type {kind}; {expected}")
+        rows.append({"prompt": prompt, "columns": columns})
+    need(rows, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
+    return rows
+
+
+def check_columns(spec: str, rows: list[dict]) -> None:
+    """Raise UserError for a reward that needs a column which no row has."""
+    file, _, name = spec.partition("*")[0].rpartition(":")
     try:
-        lines = Path(file).read_bytes().splitlines()
-        rows = [{"columns": json.loads(line)} for line in lines if line.strip()]
-        return [row | {"prompt": row["columns"]["prompt"]} for row in rows if asked_words(row["columns"]["prompt"])]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
+        function = defined(Path(file).read_text(encoding="utf-8"), name)
+    except (OSError, ValueError, SyntaxError):
+        return  # selfcheck says what is wrong with it
+    if not function:
+        return
+    parameters = function.args
+    positional = [x.arg for x in (*parameters.posonlyargs, *parameters.args)]
+    needed = positional[: len(positional) - len(parameters.defaults)]
+    needed += [x.arg for x, value in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True) if value is None]
+    columns = list(dict.fromkeys(column for row in rows for column in row["columns"]))
+    known = {*columns, "prompts", "completion", "completions"}
+    missing = ", ".join(x for x in needed if x not in known)
+    text = f"got --reward {spec}, which needs {missing}, and --data with the columns {', '.join(columns)}"
+    need(not missing, f"{text}; expected each in the data; try another name for the parameter")
 
 
-def unread_columns(file: str) -> dict[str, int]:
+def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
     """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
-    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in page_rows(file)]))
+    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in rows]))
 
 
 def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> None:
@@ -1506,6 +1542,13 @@ def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> 
 
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
 
+HINTS = {
+    "--reward": "FILE.py:function",
+    "--environment": "FILE.py:Class",
+    "--data": "FILE.jsonl",
+    "--teacher": "FOLDER",
+}
+
 
 def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
@@ -1532,6 +1575,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
+    lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
+    need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
     words, rest = rest, in_own_words(rest, known_settings(args.kind, source))
     changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
     for name in changes:
@@ -1539,21 +1584,28 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), rest)).items() if x is not None}
     check_units(usual_counts(source) | given, words)
     check_file(args.file, args.force)
+    is_new = not Path(args.file).exists()
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
     missing = [f"--{name}" for name in required if name not in given]
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
+    beside = ", ".join(f"--{name}" for name in OF_A_RUN if name in given)
+    remedy = " ".join(f"{flag} {HINTS.get(flag, '…')}" for flag in missing)
     need(
         not (started and missing),
-        f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
+        f"got no {', '.join(missing)} beside {beside}; expected it for check and run; try {remedy}, or FILE alone",
     )
-    held_out = page_rows(given["eval_data"]) if started and given.get("eval_data") else []
+    files = [name for name in ("data", "eval_data") if started and given.get(name)]
+    rows = {name: page_rows(name, given[name]) for name in files}
+    held_out = rows.get("eval_data", [])
     if held_out:
-        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), page_rows(given["data"]), held_out)
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
+        if "data" in rows:
+            check_columns(given["reward"], rows["data"])
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in own.items():
         source = with_default(source, name, value)
@@ -1572,10 +1624,16 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    unread = {file: unread_columns(file) for file in {given.get("data"), given.get("eval_data")} if file}
+    unread = {given[name]: unread_columns(given[name], rows[name]) for name in files}
     report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
-    report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
+    try:
+        report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
+    except UserError:  # the same command, its data or reward mended, finds no FILE
+        if is_new:
+            Path(args.file).unlink()
+            report["wrote"] = None
+        raise
     flags = as_flags(given, OF_A_RUN)
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:

@@ -39,76 +39,77 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       161-224  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       227-245  bundle          Where this bundle and its embedded model, data and rewards lie
-#       248-401  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       404-586  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       589-698  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#       701-860  processes       The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
-#       863-890  memory used     The memory that a step has used, as metrics: what a run log has beside its seconds
-#       893-932  exit codes      How a program ends: errors that a user can mend become a message and an exit code
-#      935-1246  data files      Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
-#     1249-1380  tables          Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1383-1563  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1566-1718  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1721-1905  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#     1908-2067  chat            Chat templates: their settings, what they write for messages, and strings that …
-#     2070-2108  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2111-2210  prompts         Prompts as token ids, and the endless reshuffled stream that a step takes its batch …
-#     2213-2218  text servers    Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2221-2246  reward texts    Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2249-2441  user code       What a reward may change of the process: it and the trainer have each their own
-#     2444-2692  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     2695-2850  reward calls    Calling rewards: one event loop for async ones, with limits and retries
-#     2853-2975  rewards         The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2978-3021  numerics        Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     3024-3073  precision       Precision: what auto stands for, TF32, the dtype of matrix products
-#     3076-3267  adapters        LoRA adapters: what their folders say, and loading them onto the base that they were …
-#     3270-3311  tokenizers      Tokenizers, loaded and saved as they were
-#     3314-3496  models          Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3499-3661  key cache       Keys and values of texts that are sampled: rooms that grow by blocks, and texts that …
-#     3664-3767  group cache     Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3770-4037  shared prompts  A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     4040-4203  forward         One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4206-4293  batches         Padding, collating, micro-batches under a budget of tokens
-#     4296-4549  cache probe     What the cache and the attention of a model can do, measured before anything is sampled
-#     4552-4704  sampling        Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4707-4901  sync check      Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4904-4968  vllm options    vLLM: the versions that work here, and options of its engine by name
-#     4971-5022  generators      The random generators that a user's code may draw from: their states, taken and put …
-#     5025-5204  sampling vllm   Sampling with vLLM on the same GPU, and copying the weights into it
-#     5207-5334  early scores    Scoring completions while others are sampled: a slow judge or a sandbox costs only …
-#     5337-5388  rollouts        Sampling and scoring the rows of a batch over all processes
-#     5391-5401  kl              KL divergence to the reference: estimators, the forms that serve as a loss, the …
-#     5404-5457  advantages      Advantage estimators, with a critic (GAE) and without; a new one is a function and …
-#     5460-5497  losses          Policy losses per token, the value loss, and the weights for a sampler that is not …
-#     5500-5525  aggregation     How losses per token become one number: the weight of each token
-#     5528-5630  gradient sums   Gradients summed over the processes: in buckets, while the last backward pass still …
-#     5633-5700  optimizer       Learning rates, their schedule, checkpointed layers, the clipped and applied gradients
-#     5703-5959  memory          The memory that a run will need, from the shape of its networks
-#     5962-6037  plan            What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6040-6086  curves          curves.png: the metrics of a run over its steps
-#     6089-6144  sample tokens   What each sampled token was given, for the few samples of samples.jsonl: its text, …
-#     6147-6279  run log         Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     6282-6398  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6401-6472  checkpoints     Checkpoints, resuming, the exported model
-#     6475-6518  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     6521-6610  summary         summary.json and the lines at the end of a run
-#     6613-6710  progress        Where a run stands: the state that a resume needs, evaluations, what follows a step, …
-#     6713-6731  paired tests    Intervals, paired tests, pass@k
-#     6734-6936  settings        Settings of the trainer and what contradicts what
-#     6939-7008  objective       Divergences between student and teacher
-#     7011-7056  data            Rows with completions of their own, and which teacher a row goes to
-#     7059-7318  teachers        Teachers: local networks and servers
-#     7321-7347  models          Student, teachers and the optional reward
-#     7350-7374  rollout         The batch of a step
-#     7377-7505  experience      From samples to a training batch: the teachers' figures and the advantages
-#     7508-7705  update          One step of training
-#     7708-7734  spread          How sure a held-out mean is: an interval, and whether a single completion carries it
-#     7737-7866  metrics         Metrics of a step, and the held-out gap between student and teacher
-#     7869-7908  memory          The memory that a run will need
-#     7911-7948  dry run         --dry_run: settings, batch arithmetic, memory
-#     7951-8045  run             The loop of a run and the command line
+#       162-225  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       228-246  bundle            Where this bundle and its embedded model, data and rewards lie
+#       249-402  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       405-609  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       612-721  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#       724-883  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
+#       886-913  memory used       The memory that a step has used, as metrics: what a run log has beside its seconds
+#       916-955  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      958-1269  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1272-1403  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1406-1586  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1589-1741  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1744-1928  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1931-2090  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2093-2131  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2134-2233  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2236-2241  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2244-2269  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2272-2464  user code         What a reward may change of the process: it and the trainer have each their own
+#     2467-2715  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2718-2873  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2876-2998  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     3001-3044  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     3047-3096  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3099-3290  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3293-3334  tokenizers        Tokenizers, loaded and saved as they were
+#     3337-3519  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3522-3684  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3687-3790  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3793-4060  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     4063-4226  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4229-4316  batches           Padding, collating, micro-batches under a budget of tokens
+#     4319-4572  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4575-4727  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4730-4924  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4927-4991  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4994-5045  generators        The random generators that a user's code may draw from: their states, taken and …
+#     5048-5227  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5230-5357  early scores      Scoring completions while others are sampled: a slow judge or a sandbox costs only …
+#     5360-5411  rollouts          Sampling and scoring the rows of a batch over all processes
+#     5414-5424  kl                KL divergence to the reference: estimators, the forms that serve as a loss, the …
+#     5427-5480  advantages        Advantage estimators, with a critic (GAE) and without; a new one is a function and …
+#     5483-5520  losses            Policy losses per token, the value loss, and the weights for a sampler that is not …
+#     5523-5548  aggregation       How losses per token become one number: the weight of each token
+#     5551-5703  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5706-5808  gradient sums     Gradients summed over the processes: in buckets, while the last backward pass …
+#     5811-5878  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     5881-6137  memory            The memory that a run will need, from the shape of its networks
+#     6140-6215  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6218-6264  curves            curves.png: the metrics of a run over its steps
+#     6267-6322  sample tokens     What each sampled token was given, for the few samples of samples.jsonl: its text, …
+#     6325-6457  run log           Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     6460-6576  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6579-6650  checkpoints       Checkpoints, resuming, the exported model
+#     6653-6696  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6699-6788  summary           summary.json and the lines at the end of a run
+#     6791-6888  progress          Where a run stands: the state that a resume needs, evaluations, what follows a …
+#     6891-6909  paired tests      Intervals, paired tests, pass@k
+#     6912-7045  settings          Settings of the trainer and what contradicts what
+#     7048-7117  objective         Divergences between student and teacher
+#     7120-7165  data              Rows with completions of their own, and which teacher a row goes to
+#     7168-7427  teachers          Teachers: local networks and servers
+#     7430-7456  models            Student, teachers and the optional reward
+#     7459-7483  rollout           The batch of a step
+#     7486-7614  experience        From samples to a training batch: the teachers' figures and the advantages
+#     7617-7814  update            One step of training
+#     7817-7843  spread            How sure a held-out mean is: an interval, and whether a single completion carries it
+#     7846-7975  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7978-8017  memory            The memory that a run will need
+#     8020-8057  dry run           --dry_run: settings, batch arithmetic, memory
+#     8060-8154  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -428,6 +429,28 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
     return field(
         metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
     )
+
+
+def in_order(**after):
+    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+
+    The order is that of --help, of the YAML template and of saved settings.
+    """
+
+    def decorate(config_class):
+        fields = config_class.__dataclass_fields__
+        order = list(config_class.__base__.__dataclass_fields__)
+        previous = order[-1]
+        for name in config_class.__annotations__:
+            if name not in order or name in after:
+                order = [other for other in order if other != name]
+                before = after.get(name, previous)
+                order.insert(order.index(before) + 1 if before else 0, name)
+            previous = name
+        config_class.__dataclass_fields__ = {name: fields[name] for name in order}
+        return config_class
+
+    return decorate
 
 
 def parse_bool(text: str) -> bool:
@@ -5525,6 +5548,161 @@ def token_weights(mask, config, tokens, sequences):
     return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
 
 
+# ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
+
+
+@dataclass
+class RunSettings(BaseConfig):
+    """What all trainers have."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # optimization
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    # logs and checkpoints
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
+@in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
+@dataclass
+class TrainerSettings(RunSettings):
+    """What trainers by RL and distillation have, TRL's too."""
+
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    # algorithm: details of advantages and losses
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # precision and memory
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+
+
+@in_order(
+    score_while_sampling="reward_retries",
+    max_prompt_tokens="steps",
+    rollout_engine="temperature",
+    norm_length="check_sync",
+    mismatch="entropy_coef",
+    adam_beta2="weight_decay",
+    max_bad_updates="max_grad_norm",
+    device="precision",
+    micro_batch_tokens="attn_implementation",
+    merge_lora="lora_alpha",
+    sample_tokens="sample_every",
+    save_every="allow_overlap",
+)
+@dataclass
+class RolloutSettings(TrainerSettings):
+    """What trainers with this bundle's step have."""
+
+    # model and data
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    # rollout
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    # algorithm: choices
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
+    )
+    share_prompts: bool = setting(
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    # logs and checkpoints
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+
+
 # ----------------------------------------------------------------- gradient sums (src/parts/learning/gradient_sums.py)
 
 BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
@@ -6737,9 +6915,16 @@ OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradien
 ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
+@in_order(
+    completion_column="chat_template_kwargs",
+    batch_size="steps",
+    offpolicy_frac="check_sync",
+    ppo_epochs="norm_length",
+    eval_samples="allow_overlap",
+)
 @dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
+class Config(RolloutSettings):
+    """All settings and their defaults: those of RolloutSettings and these; each is a flag and a key of --config."""
 
     # student, teacher and data
     model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
@@ -6747,47 +6932,18 @@ class Config(BaseConfig):
     teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
     teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
     )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
     group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
     temperature: float = setting(
         1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
     )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
     reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
     offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
     offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
     # objective
@@ -6802,13 +6958,11 @@ class Config(BaseConfig):
     advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
     aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
     ppo_epochs: int = setting(1, "passes over each batch", positive=True)
     minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
     clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
     clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
     dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # sampler and trainer that disagree
     mismatch: str = setting(
         "auto",
@@ -6816,37 +6970,11 @@ class Config(BaseConfig):
         "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
         ["auto", "none", "tis", "icepop", "seq_mask"],
     )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # optimization
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-        free=True,
-    )
     share_prompts: bool = setting(
         True,
         "student and local teachers run a group's prompt once, and no pads, and hf holds it once, to save time",
@@ -6855,28 +6983,9 @@ class Config(BaseConfig):
     logits_chunk: int = setting(
         2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
     )
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
 
 def check_config(config: Config, world: int = 1) -> None:

@@ -40,84 +40,85 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       173-236  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       239-279  bundle               Where this bundle and its embedded model, data and rewards lie
-#       282-435  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       438-620  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       623-732  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#       735-902  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       905-932  memory used          The memory that a step has used, as metrics: what a run log has beside its seconds
-#       935-974  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      977-1288  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1291-1422  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1425-1605  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1608-1760  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1763-1947  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1950-2109  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2112-2150  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2153-2252  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2255-2350  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2353-2378  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2381-2573  user code            What a reward may change of the process: it and the trainer have each their own
-#     2576-2824  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2827-2982  reward calls         Calling rewards: one event loop for async ones, with limits and retries
-#     2985-3107  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
-#     3110-3262  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3265-3468  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3471-3611  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3614-3676  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3679-3934  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3937-4086  conversations        The record of a conversation with an environment, and what the environment says …
-#     4089-4256  play                 Playing conversations of a policy with environments: all that are open are …
-#     4259-4448  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4451-4513  numerics             Means under a mask, whitening, and log-probs with entropy in chunks of the …
-#     4516-4565  precision            Precision: what auto stands for, TF32, the dtype of matrix products
-#     4568-4787  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4790-4831  tokenizers           Tokenizers, loaded and saved as they were
-#     4834-5016  models               Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     5019-5223  key cache            Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     5226-5329  group cache          Keys and values of a prompt, held and read once for all rows that begin with …
-#     5332-5599  shared prompts       A prompt that is run once for all rows that begin with it, and no pads: tokens …
-#     5602-5764  forward              One forward pass: backbone, logits, log-probs of the response tokens, values
-#     5767-5854  batches              Padding, collating, micro-batches under a budget of tokens
-#     5857-6110  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6113-6315  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6318-6512  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6515-6579  vllm options         vLLM: the versions that work here, and options of its engine by name
-#     6582-6633  generators           The random generators that a user's code may draw from: their states, taken and …
-#     6636-6815  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6818-6945  early scores         Scoring completions while others are sampled: a slow judge or a sandbox costs …
-#     6948-6999  rollouts             Sampling and scoring the rows of a batch over all processes
-#     7002-7029  kl                   KL divergence to the reference: estimators, the forms that serve as a loss, the …
-#     7032-7194  advantages           Advantage estimators, with a critic (GAE) and without; a new one is a function …
-#     7197-7409  losses               Policy losses per token, the value loss, and the weights for a sampler that is …
-#     7412-7437  aggregation          How losses per token become one number: the weight of each token
-#     7440-7490  shaping              From scores to rewards: the KL term, the penalties for length, groups that …
-#     7493-7632  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7635-7733  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     7736-7838  gradient sums        Gradients summed over the processes: in buckets, while the last backward pass …
-#     7841-7915  optimizer            Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     7918-8174  memory               The memory that a run will need, from the shape of its networks
-#     8177-8252  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8255-8301  curves               curves.png: the metrics of a run over its steps
-#     8304-8359  sample tokens        What each sampled token was given, for the few samples of samples.jsonl: its …
-#     8362-8494  run log              Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     8497-8613  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8616-8687  checkpoints          Checkpoints, resuming, the exported model
-#     8690-8733  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     8736-8825  summary              summary.json and the lines at the end of a run
-#     8828-8925  progress             Where a run stands: the state that a resume needs, evaluations, what follows a …
-#     8928-8946  paired tests         Intervals, paired tests, pass@k
-#     8949-9188  settings             Settings of the trainer
-#     9191-9251  models               The networks of a run: policy, critic, reference
-#     9254-9315  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9318-9401  rollout              The batch of a step, with dynamic sampling
-#     9404-9549  experience           From samples to a training batch: old and reference log-probs, values, advantages
-#     9552-9633  metrics              Metrics of a step, and the held-out evaluation
-#     9636-9804  update               One step of training: epochs, minibatches, micro-batches, gradients
-#     9807-9839  memory               The memory that a run will need
-#     9842-9893  dry run              --dry_run: settings, batch arithmetic, memory
-#    9896-10014  run                  The loop of a run and the command line
+#       174-237  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       240-280  bundle               Where this bundle and its embedded model, data and rewards lie
+#       283-436  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       439-643  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       646-755  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#       758-925  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       928-955  memory used          The memory that a step has used, as metrics: what a run log has beside its seconds
+#       958-997  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#     1000-1311  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1314-1445  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1448-1628  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1631-1783  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1786-1970  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1973-2132  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2135-2173  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2176-2275  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2278-2373  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2376-2401  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2404-2596  user code            What a reward may change of the process: it and the trainer have each their own
+#     2599-2847  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2850-3005  reward calls         Calling rewards: one event loop for async ones, with limits and retries
+#     3008-3130  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
+#     3133-3285  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3288-3491  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3494-3634  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3637-3699  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3702-3957  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3960-4109  conversations        The record of a conversation with an environment, and what the environment says …
+#     4112-4279  play                 Playing conversations of a policy with environments: all that are open are …
+#     4282-4471  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4474-4536  numerics             Means under a mask, whitening, and log-probs with entropy in chunks of the …
+#     4539-4588  precision            Precision: what auto stands for, TF32, the dtype of matrix products
+#     4591-4810  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4813-4854  tokenizers           Tokenizers, loaded and saved as they were
+#     4857-5039  models               Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     5042-5246  key cache            Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     5249-5352  group cache          Keys and values of a prompt, held and read once for all rows that begin with …
+#     5355-5622  shared prompts       A prompt that is run once for all rows that begin with it, and no pads: tokens …
+#     5625-5787  forward              One forward pass: backbone, logits, log-probs of the response tokens, values
+#     5790-5877  batches              Padding, collating, micro-batches under a budget of tokens
+#     5880-6133  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6136-6338  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6341-6535  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6538-6602  vllm options         vLLM: the versions that work here, and options of its engine by name
+#     6605-6656  generators           The random generators that a user's code may draw from: their states, taken and …
+#     6659-6838  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6841-6968  early scores         Scoring completions while others are sampled: a slow judge or a sandbox costs …
+#     6971-7022  rollouts             Sampling and scoring the rows of a batch over all processes
+#     7025-7052  kl                   KL divergence to the reference: estimators, the forms that serve as a loss, the …
+#     7055-7217  advantages           Advantage estimators, with a critic (GAE) and without; a new one is a function …
+#     7220-7432  losses               Policy losses per token, the value loss, and the weights for a sampler that is …
+#     7435-7460  aggregation          How losses per token become one number: the weight of each token
+#     7463-7513  shaping              From scores to rewards: the KL term, the penalties for length, groups that …
+#     7516-7655  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7658-7924  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     7927-8025  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8028-8130  gradient sums        Gradients summed over the processes: in buckets, while the last backward pass …
+#     8133-8207  optimizer            Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     8210-8466  memory               The memory that a run will need, from the shape of its networks
+#     8469-8544  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8547-8593  curves               curves.png: the metrics of a run over its steps
+#     8596-8651  sample tokens        What each sampled token was given, for the few samples of samples.jsonl: its …
+#     8654-8786  run log              Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     8789-8905  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     8908-8979  checkpoints          Checkpoints, resuming, the exported model
+#     8982-9025  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9028-9117  summary              summary.json and the lines at the end of a run
+#     9120-9217  progress             Where a run stands: the state that a resume needs, evaluations, what follows a …
+#     9220-9238  paired tests         Intervals, paired tests, pass@k
+#     9241-9280  settings             Settings of the trainer
+#     9283-9343  models               The networks of a run: policy, critic, reference
+#     9346-9407  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9410-9493  rollout              The batch of a step, with dynamic sampling
+#     9496-9641  experience           From samples to a training batch: old and reference log-probs, values, advantages
+#     9644-9725  metrics              Metrics of a step, and the held-out evaluation
+#     9728-9896  update               One step of training: epochs, minibatches, micro-batches, gradients
+#     9899-9931  memory               The memory that a run will need
+#     9934-9985  dry run              --dry_run: settings, batch arithmetic, memory
+#    9988-10106  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -462,6 +463,28 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
     return field(
         metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
     )
+
+
+def in_order(**after):
+    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+
+    The order is that of --help, of the YAML template and of saved settings.
+    """
+
+    def decorate(config_class):
+        fields = config_class.__dataclass_fields__
+        order = list(config_class.__base__.__dataclass_fields__)
+        previous = order[-1]
+        for name in config_class.__annotations__:
+            if name not in order or name in after:
+                order = [other for other in order if other != name]
+                before = after.get(name, previous)
+                order.insert(order.index(before) + 1 if before else 0, name)
+            previous = name
+        config_class.__dataclass_fields__ = {name: fields[name] for name in order}
+        return config_class
+
+    return decorate
 
 
 def parse_bool(text: str) -> bool:
@@ -7632,6 +7655,275 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     )
 
 
+# ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
+
+
+@dataclass
+class RunSettings(BaseConfig):
+    """What all trainers have."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # optimization
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    # logs and checkpoints
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
+@in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
+@dataclass
+class TrainerSettings(RunSettings):
+    """What trainers by RL and distillation have, TRL's too."""
+
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    # algorithm: details of advantages and losses
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # precision and memory
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+
+
+@in_order(
+    score_while_sampling="reward_retries",
+    max_prompt_tokens="steps",
+    rollout_engine="temperature",
+    norm_length="check_sync",
+    mismatch="entropy_coef",
+    adam_beta2="weight_decay",
+    max_bad_updates="max_grad_norm",
+    device="precision",
+    micro_batch_tokens="attn_implementation",
+    merge_lora="lora_alpha",
+    sample_tokens="sample_every",
+    save_every="allow_overlap",
+)
+@dataclass
+class RolloutSettings(TrainerSettings):
+    """What trainers with this bundle's step have."""
+
+    # model and data
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    # rollout
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    # algorithm: choices
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
+    )
+    share_prompts: bool = setting(
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    # logs and checkpoints
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+
+
+@in_order(
+    environment="score_while_sampling",
+    batch_size="steps",
+    algorithm="check_sync",
+    ppo_epochs="norm_length",
+    target_kl="entropy_coef",
+    critic="mismatch_high",
+    critic_lr="lr",
+)
+@dataclass
+class PolicySettings(RolloutSettings):
+    """What the PPO trainer and the launcher of verl have.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
+    # rollout
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    # algorithm: choices
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt", positive=True)
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+    )
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
 # ----------------------------------------------------------------- own functions (src/parts/learning/own_functions.py)
 
 KNOWN = {  # what such a function may take by name
@@ -8951,81 +9243,12 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
 TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
 
 
+@in_order(advantage="group_size")
 @dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config.
+class Config(PolicySettings):
+    """All settings and their defaults: those of PolicySettings and these; each is a flag and a key of --config."""
 
-    A field left at None takes the value that PRESETS gives it for `algorithm`.
-    """
-
-    # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(
-        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
-    )
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
-    turn_baseline: str = setting(
-        "conversation",
-        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
-        ["conversation", "turn"],
-    )
-    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
-    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
-    reuse_prefill: bool = setting(
-        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
-    )
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
-    group_size: int = setting(None, "completions per prompt", positive=True)
     advantage: str = setting(
         None,
         "advantage estimator, or your own, FILE.py:function of scores, groups …",
@@ -9035,141 +9258,10 @@ class Config(BaseConfig):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
-    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
-    # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
-    kl_estimator: str = setting(
-        None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
-        ["k1", "k2", "k3", "k3_ratio"],
-    )
-    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
-    # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
-    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
-    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
-    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
-        "of their turns",
-        several=True,
-    )
-    max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
-    )
-    # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
-    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
-    gae_lambda: float = setting(0.95, "GAE lambda")
-    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
-    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
-    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
-    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
-    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
-    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
-    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
-    # algorithm: sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
-    # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
-    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
-    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
-    vf_coef: float = setting(0.5, "weight of the value loss")
-    # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
-    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rates rise")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
-    # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-        free=True,
-    )
-    share_prompts: bool = setting(
-        True,
-        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
-    )
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
     def __post_init__(self):
-        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
-        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
+        super().__post_init__()
         enter_own(self)
-        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
 def check_environment(config: Config) -> None:

@@ -107,18 +107,18 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #     5360-5375  thresholds             Limits of the checks
 #     5378-5481  rows and gold          Rows, and the reference completion of each
 #     5484-5671  probes                 Completions that must not pay
-#     5674-5892  reward process         The reward's own process, with a time limit
-#     5895-6047  policies               What scripted policies say to an environment: the answers of one …
-#     6050-6253  environment process    The environment's own process: conversations with scripted policies, played …
-#     6256-6344  scoring                Scores of completions, graded
-#     6347-6702  preflight              The checks and the verdict
-#     6705-6738  inputs                 Rewards, data and samples that were named
-#     6741-7030  environment preflight  The checks of an environment and the verdict
-#     7033-7100  report                 The report
-#     7103-7141  environment report     The report of an environment
-#     7144-7244  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7247-7317  modes                  --list, --score, and the preflight
-#     7320-7531  command                The command line
+#     5674-5893  reward process         The reward's own process, with a time limit
+#     5896-6048  policies               What scripted policies say to an environment: the answers of one …
+#     6051-6254  environment process    The environment's own process: conversations with scripted policies, played …
+#     6257-6345  scoring                Scores of completions, graded
+#     6348-6703  preflight              The checks and the verdict
+#     6706-6739  inputs                 Rewards, data and samples that were named
+#     6742-7031  environment preflight  The checks of an environment and the verdict
+#     7034-7101  report                 The report
+#     7104-7142  environment report     The report of an environment
+#     7145-7245  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7248-7318  modes                  --list, --score, and the preflight
+#     7321-7532  command                The command line
 
 import argparse
 import ast
@@ -5714,7 +5714,8 @@ def describe(name: str, function, weight: float) -> dict:
         "needs_group": bool(getattr(function, "needs_group", False)),
         "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
         "names": [p.name for p in parameters],
-        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+        # of a function of one sample, our trainers pass the columns that it names
+        "takes_any": isinstance(function, PerSample) or any(p.kind is p.VAR_KEYWORD for p in parameters),
     }
 
 

@@ -19,9 +19,9 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
 
-TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
-those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon; TODAY, for overrides written
-by hand, what to write in their place and in that of old keys.
+Each override stands with the setting that it comes from. FIXED has the settings that verl cannot express (an error),
+NOTES those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the overrides
+that would undo a setting or a guard of this script.
 
 Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
 installing anything on the nodes of a cluster: each needs verl and its rollout engine.
@@ -30,7 +30,7 @@ installing anything on the nodes of a cluster: each needs verl and its rollout e
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
-    python scripts/verl_train.py --check --overrides run.sh                # by hand: a script, or KEY=VALUE a line
+    python scripts/verl_train.py --check --overrides mine.txt              # written by hand: KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
@@ -39,80 +39,79 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       173-218  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       221-261  bundle             Where this bundle and its embedded model, data and rewards lie
-#       264-417  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       420-597  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       600-709  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#      712-1023  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1026-1157  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1160-1340  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1343-1495  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1498-1682  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1685-1797  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1800-1832  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1835-1867  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1870-1892  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1895-1943  extracts           The part of a Python file that some of its names need, as a file of its own
-#     1946-1977  reward texts       Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1980-2172  user code          What a reward may change of the process: it and the trainer have each their own
-#     2175-2423  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2426-2581  reward calls       Calling rewards: one event loop for async ones, with limits and retries
-#     2584-2706  rewards            The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2709-2861  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2864-3067  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3070-3210  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3213-3275  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3278-3533  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3536-3685  conversations      The record of a conversation with an environment, and what the environment says …
-#     3688-3855  play               Playing conversations of a policy with environments: all that are open are …
-#     3858-4037  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4040-4050  precision          Precision: what auto stands for, TF32, the dtype of matrix products
-#     4053-4128  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4131-4147  tokenizers         Tokenizers, loaded and saved as they were
-#     4150-4161  models             Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     4164-4207  advantages         Advantage estimators, with a critic (GAE) and without; a new one is a function …
-#     4210-4223  shaping            From scores to rewards: the KL term, the penalties for length, groups that teach …
-#     4226-4365  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4368-4457  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4460-4485  optimizer          Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     4488-4673  memory             The memory that a run will need, from the shape of its networks
-#     4676-4683  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4686-4945  names              What verl calls each setting, and what it refuses or ignores
-#     4948-5240  settings           Settings, and hardware by name
-#     5243-5386  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5389-5503  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5506-5874  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5877-5922  hydra              One override in Hydra's grammar
-#     5925-5962  known names        The names in verl's configuration where verl is not installed, from …
-#     5965-6083  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6086-6209  data               Rows as verl reads them
-#     6212-6256  templates          The chat template that gives verl our token ids
-#     6259-6305  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6308-6341  gathering          Calls of what wants many things at once, by those who have one each
-#     6344-6435  rewards            Rewards inside verl's processes
-#     6438-6625  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6628-6799  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6802-6967  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     6970-7127  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7130-7228  memory             Memory of one GPU
-#     7231-7286  batches            Sizes that do not divide, and what is said of sizes before a run
-#     7289-7443  reward files       The reward's files, copied into the job with what they import
-#     7446-7537  whole batches      Rewards that need whole groups or batches, which verl does not give
-#     7540-7614  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7617-7727  job folder         The folder of a job: data, rewards, settings
-#     7730-7764  run script         run.sh: the command
-#     7767-7855  export texts       Texts of the files that --export writes
-#     7858-7920  export trial       The exported reward, tried beside the functions that it holds
-#     7923-8203  export             --export: a job as four files that need neither this script nor its bundle
-#     8206-8278  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8281-8501  checks             --check: what can be found out before a run
-#     8504-8629  shell scripts      The overrides in a shell script that starts verl's trainer
-#     8632-8934  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8937-9096  submit             --submit to a Ray cluster
-#     9099-9152  slurm              --slurm: a batch file
-#     9155-9241  run                --run on this machine
-#     9244-9300  command            The command line
+#       171-216  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       219-259  bundle             Where this bundle and its embedded model, data and rewards lie
+#       262-415  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       418-617  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       620-729  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#      732-1043  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1046-1177  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1180-1360  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1363-1515  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1518-1702  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1705-1817  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1820-1858  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1861-1893  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1896-1918  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1921-1969  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1972-2003  reward texts       Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2006-2198  user code          What a reward may change of the process: it and the trainer have each their own
+#     2201-2449  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2452-2607  reward calls       Calling rewards: one event loop for async ones, with limits and retries
+#     2610-2732  rewards            The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2735-2887  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2890-3093  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3096-3236  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3239-3301  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3304-3559  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3562-3711  conversations      The record of a conversation with an environment, and what the environment says …
+#     3714-3881  play               Playing conversations of a policy with environments: all that are open are …
+#     3884-4063  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4066-4076  precision          Precision: what auto stands for, TF32, the dtype of matrix products
+#     4079-4154  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4157-4173  tokenizers         Tokenizers, loaded and saved as they were
+#     4176-4187  models             Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     4190-4233  advantages         Advantage estimators, with a critic (GAE) and without; a new one is a function …
+#     4236-4249  shaping            From scores to rewards: the KL term, the penalties for length, groups that teach …
+#     4252-4391  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4394-4660  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4663-4752  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4755-4780  optimizer          Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     4783-4968  memory             The memory that a run will need, from the shape of its networks
+#     4971-4978  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4981-5165  names              What verl calls each setting, and what it refuses or ignores
+#     5168-5282  settings           Settings, and hardware by name
+#     5285-5426  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5429-5545  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5548-5937  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5940-5985  hydra              One override in Hydra's grammar
+#     5988-6025  known names        The names in verl's configuration where verl is not installed, from …
+#     6028-6118  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6121-6244  data               Rows as verl reads them
+#     6247-6291  templates          The chat template that gives verl our token ids
+#     6294-6345  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6348-6381  gathering          Calls of what wants many things at once, by those who have one each
+#     6384-6482  rewards            Rewards inside verl's processes
+#     6485-6584  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6587-6771  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6774-6943  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6946-7111  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7114-7268  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7271-7409  memory             Memory of one GPU, and sizes that do not divide
+#     7412-7545  reward files       The reward's files, copied into the job with what they import
+#     7548-7624  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7627-7735  job folder         The folder of a job: data, rewards, settings
+#     7738-7779  run script         run.sh: the command
+#     7782-7875  export texts       Texts of the files that --export writes
+#     7878-7942  export trial       The exported reward, tried beside the functions that it holds
+#     7945-8222  export             --export: a job as four files that need neither this script nor its bundle
+#     8225-8294  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8297-8500  checks             --check: what can be found out before a run
+#     8503-8655  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8658-8814  submit             --submit to a Ray cluster
+#     8817-8869  slurm              --slurm: a batch file
+#     8872-8958  run                --run on this machine
+#     8961-9020  command            The command line
 
 import argparse
 import ast
@@ -139,7 +138,6 @@ import json
 import locale
 import logging
 import math
-import operator
 import os
 import pprint
 import queue
@@ -444,6 +442,28 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
     return field(
         metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
     )
+
+
+def in_order(**after):
+    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+
+    The order is that of --help, of the YAML template and of saved settings.
+    """
+
+    def decorate(config_class):
+        fields = config_class.__dataclass_fields__
+        order = list(config_class.__base__.__dataclass_fields__)
+        previous = order[-1]
+        for name in config_class.__annotations__:
+            if name not in order or name in after:
+                order = [other for other in order if other != name]
+                before = after.get(name, previous)
+                order.insert(order.index(before) + 1 if before else 0, name)
+            previous = name
+        config_class.__dataclass_fields__ = {name: fields[name] for name in order}
+        return config_class
+
+    return decorate
 
 
 def parse_bool(text: str) -> bool:
@@ -1830,6 +1850,12 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     )
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
+
+
+def overlap_metric(rows: list[dict]) -> dict[str, int]:
+    """eval/trained_rows of evaluated rows, where there are any."""
+    count = sum(row.get("trains", False) for row in rows)
+    return {"eval/trained_rows": count} if count else {}
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -4365,6 +4391,275 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     )
 
 
+# ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
+
+
+@dataclass
+class RunSettings(BaseConfig):
+    """What all trainers have."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # optimization
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    # logs and checkpoints
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
+@in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
+@dataclass
+class TrainerSettings(RunSettings):
+    """What trainers by RL and distillation have, TRL's too."""
+
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    # algorithm: details of advantages and losses
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # precision and memory
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+
+
+@in_order(
+    score_while_sampling="reward_retries",
+    max_prompt_tokens="steps",
+    rollout_engine="temperature",
+    norm_length="check_sync",
+    mismatch="entropy_coef",
+    adam_beta2="weight_decay",
+    max_bad_updates="max_grad_norm",
+    device="precision",
+    micro_batch_tokens="attn_implementation",
+    merge_lora="lora_alpha",
+    sample_tokens="sample_every",
+    save_every="allow_overlap",
+)
+@dataclass
+class RolloutSettings(TrainerSettings):
+    """What trainers with this bundle's step have."""
+
+    # model and data
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
+    # rollout
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    # algorithm: choices
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
+    )
+    share_prompts: bool = setting(
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    # logs and checkpoints
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+
+
+@in_order(
+    environment="score_while_sampling",
+    batch_size="steps",
+    algorithm="check_sync",
+    ppo_epochs="norm_length",
+    target_kl="entropy_coef",
+    critic="mismatch_high",
+    critic_lr="lr",
+)
+@dataclass
+class PolicySettings(RolloutSettings):
+    """What the PPO trainer and the launcher of verl have.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
+    # rollout
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    # algorithm: choices
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt", positive=True)
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+    )
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
 # ----------------------------------------------------------------- own functions (src/parts/learning/own_functions.py)
 
 KNOWN = {  # what such a function may take by name
@@ -4730,137 +5025,6 @@ COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
 POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
 
-# Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
-# `actor_rollout_ref.`
-TABLE_TEXT = """
-model: @model.path critic.model.{path,tokenizer_path}
-data: data.train_files @model.custom_chat_template
-eval_data: data.{val_files,val_max_samples} trainer.val_before_train
-eval_rows:
-prompt_column: data.prompt_key
-chat: @model.custom_chat_template
-chat_template: @model.custom_chat_template
-chat_template_kwargs: data.apply_chat_template_kwargs
-reward_timeout:
-reward_concurrency:
-reward_retries:
-reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
-    reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-    trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
-environment: @rollout.agent.{default_agent_loop,agent_loop_config_path}
-max_turns:
-max_conversation_tokens: data.max_response_length
-tool_timeout:
-tool_characters:
-tool_format:
-output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir
-    trainer.{rollout_data_dir,validation_data_dir}
-seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
-    @actor.fsdp_config.seed @actor.megatron.seed
-steps: trainer.{total_training_steps,total_epochs}
-batch_size: data.train_batch_size @actor.ppo_mini_batch_size
-    trainer.v1.sampler.sampler_kwargs.train_batch_size
-max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
-max_new_tokens: data.max_response_length @actor.loss_scale_factor
-temperature: @rollout.{temperature,top_p,top_k}
-vllm_memory: @rollout.gpu_memory_utilization
-algorithm:
-group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
-    trainer.v1.sampler.sampler_kwargs.train_batch_size
-advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
-    algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-loss: @actor.policy_loss.loss_mode @model.external_lib
-aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
-norm_length: @actor.loss_scale_factor
-ppo_epochs: @actor.{ppo_epochs,shuffle}
-minibatches: @actor.ppo_mini_batch_size
-kl_coef: algorithm.use_kl_in_reward algorithm.kl_ctrl.kl_coef @actor.{use_kl_loss,kl_loss_coef}
-kl_in: algorithm.use_kl_in_reward @actor.use_kl_loss
-kl_estimator: algorithm.kl_penalty @actor.kl_loss_type
-missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
-overlong_share: reward.reward_kwargs.overlong_share
-dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
-max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
-keep_between: trainer.v1.sampler.sampler_kwargs.keep_between
-gamma: algorithm.gamma
-gae_lambda: algorithm.lam
-clip_eps_low: @actor.clip_ratio_low
-clip_eps_high: @actor.clip_ratio_high
-dual_clip: @actor.clip_ratio_c
-sapo_tau_pos: @actor.tau_pos
-sapo_tau_neg: @actor.tau_neg
-cov_frac: @actor.policy_loss.{clip_cov_ratio,kl_cov_ratio}
-cov_low: @actor.policy_loss.clip_cov_lb
-cov_high: @actor.policy_loss.clip_cov_ub
-kl_cov_coef: @actor.policy_loss.ppo_kl_coef
-entropy_coef: @actor.entropy_coeff
-mismatch: algorithm.rollout_correction.{rollout_is,rollout_is_threshold}
-mismatch_low: algorithm.rollout_correction.rollout_is_threshold
-mismatch_high: algorithm.rollout_correction.rollout_is_threshold
-critic_model: critic.model.path
-critic_warmup_steps: trainer.critic_warmup
-value_clip: critic.cliprange_value
-vf_coef: critic.optim.clip_grad
-lr: @actor.optim.lr
-critic_lr: critic.optim.lr
-lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
-    @actor.optim.lr_decay_style critic.optim.lr_decay_style
-warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
-weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
-adam_beta2: @actor.optim.{betas,override_optimizer_config} critic.optim.{betas,override_optimizer_config}
-adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
-max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
-precision: @actor.fsdp_config.mixed_precision.param_dtype critic.fsdp.mixed_precision.param_dtype
-    @ref.fsdp_config.{mixed_precision.param_dtype,model_dtype} @actor.megatron.dtype @ref.megatron.dtype
-    critic.megatron.dtype @rollout.dtype
-micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
-    critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
-    @ref.log_prob_max_token_len_per_gpu
-gradient_checkpointing: @model.enable_gradient_checkpointing
-    critic.model.enable_gradient_checkpointing
-    @actor.megatron.override_transformer_config.{recompute_granularity,recompute_method,recompute_num_layers}
-lora_rank: @model.{lora_rank,target_modules} critic.model.{lora_rank,target_modules}
-    @rollout.load_format @model.lora.rank critic.model.lora.rank
-lora_alpha: @model.lora_alpha critic.model.lora_alpha @model.lora.alpha
-    critic.model.lora.alpha
-report_to: trainer.logger
-eval_every: trainer.{test_freq,val_before_train}
-save_every: trainer.save_freq @actor.checkpoint.save_contents
-keep_checkpoints: trainer.{max_actor_ckpt_to_keep,max_critic_ckpt_to_keep}
-resume: trainer.resume_mode
-hardware:
-nodes: trainer.nnodes
-gpus_per_node: trainer.n_gpus_per_node
-cpus: ray_kwargs.ray_init.{num_cpus,address} transfer_queue.backend.SimpleStorage.num_data_storage_units
-backend: model_engine @actor.strategy critic.strategy
-verl_rollout: @rollout.name
-rollout_tensor_parallel: @rollout.tensor_model_parallel_size
-tensor_parallel: @actor.megatron.tensor_model_parallel_size
-    critic.megatron.tensor_model_parallel_size
-pipeline_parallel: @actor.megatron.pipeline_model_parallel_size
-    critic.megatron.pipeline_model_parallel_size
-sequence_parallel: @actor.fsdp_config.ulysses_sequence_parallel_size
-    @ref.fsdp_config.ulysses_sequence_parallel_size critic.fsdp.ulysses_sequence_parallel_size
-    @actor.megatron.context_parallel_size critic.megatron.context_parallel_size
-offload: @actor.fsdp_config.{param_offload,optimizer_offload}
-    critic.fsdp.{param_offload,optimizer_offload} @actor.megatron.{param_offload,optimizer_offload}
-    critic.megatron.{param_offload,optimizer_offload}
-"""
-
-
-def read_table(text: str) -> dict[str, list[str]]:
-    """Setting -> keys of verl, from lines `setting: key key`; an indented line goes on."""
-    table: dict[str, list[str]] = {}
-    for setting, words in re.findall(r"^(\w+):((?:.|\n )*)", text, re.MULTILINE):
-        table[setting] = []
-        for word in words.replace("@", "actor_rollout_ref.").split():
-            head, brace, tail = word.partition("{")
-            table[setting] += [head + name for name in tail.rstrip("}").split(",")] if brace else [word]
-    return table
-
-
-TABLE = read_table(TABLE_TEXT)
-
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
@@ -4885,22 +5049,30 @@ FIXED = {
     "dry_run": ([False], "--check is the dry run"),
 }
 
-# Settings that change no result, or have a counterpart in verl that is always on; verl_train.py says so and goes on.
-NOTES = {
-    "kl_horizon": "without kl_target nothing adapts",
-    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
-    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
-    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
+IDLE_IN_VERL = {
     "score_while_sampling": "verl decides when a reward is called",
+    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+}
+# Settings that become no override: what they are for.
+NOTES = IDLE_IN_VERL | {
+    "algorithm": "sets others",
+    "hardware": "sets others",
+    "eval_rows": "of val.parquet",
+    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "in verl_reward.py"),
+    **dict.fromkeys(("max_turns", "tool_timeout", "tool_characters", "tool_format"), "in verl_environment.py"),
+    "kl_horizon": "without kl_target nothing adapts",
     "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
     "allow_overlap": "checked alone",
     "sample_tokens": "verl writes no figures of tokens",
-    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",
     "override": "passed on",
@@ -4913,27 +5085,63 @@ NOTES = {
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
-# Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).
+# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
+# that is a whole section, the keys of the old one stand below it.
+IGNORED, GONE = "ignores it", "no longer has it"
+TODAY = {
+    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
+    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
+    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
+    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
+    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
+    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
+    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
+    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    "reward_model": (IGNORED, "the section reward"),
+    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
+    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
+    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
+    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
+    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
+    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
+    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
+    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
+    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
+    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
+    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
+    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
+    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
+    "data.datagen": (GONE, "data.custom_cls"),
+    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
+    "data.reward_fn_key": (IGNORED, "the column data_source"),
+    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
+    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
+    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
+    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
+    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
+    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
+    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
+    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
+    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
+    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
+    "ray_init": (GONE, "ray_kwargs.ray_init"),
+}
+
+# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
-    f"{ACTOR}.clip_ratio": (
-        "is read only where clip_ratio_low and clip_ratio_high are null",
-        "--clip_eps_low, --clip_eps_high",
-    ),
-    f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
-    "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
-    f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
-    f"{FSDP}.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    f"{REF}.fsdp_config.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    "critic.fsdp.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
-    f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
-    "sandbox_fusion": ("is read by the old trainer only", "--override reward.sandbox_fusion.…"),
-    "algorithm.filter_groups.max_num_gen_batches": ("is ignored by the trainer", "--max_refills"),
-    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
-    f"{CORRECTION}.loss_type": ("is read by the old trainer only", "--loss"),
     "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
     "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
     SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
     KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
     "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
@@ -4945,81 +5153,30 @@ TRAPS = {
 }
 
 
+def advice_today(key: str, value: str) -> tuple[str, str] | None:
+    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    value = value.strip().lower()
+    for trap in sorted(TODAY, key=len, reverse=True):
+        name, _, only = trap.partition("=")
+        if (key == name or key.startswith(f"{name}.")) and only in ("", value):
+            effect, instead = TODAY[trap]
+            is_section = re.fullmatch(r"\+?[\w.]+", instead)
+            return effect, instead + key.removeprefix(name) if is_section else instead
+    return None
+
+
 # ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
 
 VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
 
+@in_order(advantage="group_size", hardware="dry_run")
 @dataclass
-class Config(BaseConfig):
-    """All settings and their defaults: those of ppo_train.py, then verl's; every field is a flag and a key of --config.
+class Config(PolicySettings):
+    """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
-    A field left at None takes the value that PRESETS gives it for `algorithm`.
-    """
-
-    # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
-    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
-    score_while_sampling: str = setting(
-        "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
-        ["never", "samples", "groups"],
-    )
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
-    turn_baseline: str = setting(
-        "conversation",
-        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
-        ["conversation", "turn"],
-    )
-    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True)
-    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
-    max_new_tokens: int = setting(256, "longest completion", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
-    reuse_prefill: bool = setting(
-        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other"
-    )
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
-    check_sync: int = setting(
-        50, "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)"
-    )
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
-    group_size: int = setting(None, "completions per prompt", positive=True)
     advantage: str = setting(
         None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
     )
@@ -5027,119 +5184,15 @@ class Config(BaseConfig):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
-    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
-    # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
-    kl_estimator: str = setting(
-        None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
-        ["k1", "k2", "k3", "k3_ratio"],
-    )
-    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
     # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
-    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
-    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
-    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
     keep_between: list[str] = setting(
         [],
         "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
         "replaced too",
         several=True,
     )
-    max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
-    )
-    # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
-    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
-    gae_lambda: float = setting(0.95, "GAE lambda")
-    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
-    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
-    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
-    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
-    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
-    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
-    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
-    # algorithm: sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
-    # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
-    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
-    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
-    vf_coef: float = setting(0.5, "weight of the value loss")
-    # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
-    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rates rise")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True)
     # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
-    )
-    micro_batch_tokens: int = setting(
-        8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
-        positive=True,
-    )
-    share_prompts: bool = setting(
-        True, "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time"
-    )
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl")
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train")
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop"
-    )
     # machines
     hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
     nodes: int = setting(1, "machines")
@@ -5183,20 +5236,9 @@ class Config(BaseConfig):
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
-        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
-        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
+        super().__post_init__()
         if self.precision == "auto":
             self.precision = precision_of_machines(self.run)
-        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
 def precision_of_machines(local: bool) -> str:
@@ -5220,19 +5262,19 @@ HARDWARE = {
 }
 
 
-def hardware_flags(argv: list[str]) -> list[str]:
+def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
+    """The settings that a command line has, None for the others; bad flags end the program at once."""
+    flags = parse_flags(build_parser(Config, description), words)
+    return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
+
+
+def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--hardware", default="")
-    first.add_argument("--config", default="")
-    known, _ = first.parse_known_args(argv)
-    if known.config and not known.hardware:
-        names = [f.name for f in dataclasses.fields(Config)]
-        flags = yaml_flags(known.config, names)
-        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
-        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
-        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
-    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
+    given, flags = given_flags(words), {}
+    if given.config and not given.hardware:  # the file's other lines win over its hardware
+        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)]))
+    ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
+    return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
@@ -5331,22 +5373,21 @@ class TrlSource:
         return node
 
     def of_trainer(self, name: str) -> ast.expr | None:
-        """An argument of GRPOTrainer, by its place or its keyword."""
         place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
         return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
         """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
-        found: dict[str, ast.expr] = {}
+        arguments: dict[str, ast.expr] = {}
         for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
             spread = self.resolved(keyword.value)
             if keyword.arg:
-                found[keyword.arg] = keyword.value
+                arguments[keyword.arg] = keyword.value
             elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                found |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
+                arguments |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
             else:
-                found[f"**{ast.unparse(keyword.value)}"] = keyword.value
-        return found
+                arguments[f"**{ast.unparse(keyword.value)}"] = keyword.value
+        return arguments
 
     def literals(self, name: str) -> tuple[dict, list[str]]:
         """(keywords of the call of a name, those that are no literals, with their lines)."""
@@ -5364,7 +5405,6 @@ class TrlSource:
 
 
 def name_of(call: ast.Call) -> str:
-    """The last name of what is called."""
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
@@ -5390,7 +5430,6 @@ def bound_here(node: ast.AST) -> list[str]:
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
 RECORD = "--record_trl"  # the first argument of the process
-LAYERS = ("target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "rank_pattern")
 
 
 class Recorded:
@@ -5405,7 +5444,6 @@ class Recorded:
 
 
 def recorded_class(name: str) -> type:
-    """A class in the place of one that is not needed."""
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (Recorded,), {})
@@ -5416,8 +5454,13 @@ def jsonable(value):
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
+def changed_settings(settings) -> dict:
+    """The attributes of an object that are not those of its class by default."""
+    usual = vars(type(settings)())
+    return {name: value for name, value in vars(settings).items() if value != usual.get(name)}
+
+
 def write_rows(dataset, file: Path) -> None:
-    """A data set as JSONL."""
     with file.open("w", encoding="utf-8") as f:
         for number, row in enumerate(dataset, start=1):
             for name, value in dict(row).items():
@@ -5435,14 +5478,13 @@ def recorder(folder: Path) -> type:
     class GRPOTrainer:
         def __init__(self, model=None, reward_funcs=None, args=None, train_dataset=None, eval_dataset=None, **more):
             lora, held_out = more.get("peft_config"), eval_dataset if hasattr(eval_dataset, "column_names") else None
-            found = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
-            names = (*PEFT_DEFAULTS, *LAYERS)
-            found["lora"] = {n: x for n in names if (x := getattr(lora, n, None)) is not None} if lora else None
+            given = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
+            given["lora"] = changed_settings(lora) if lora else None
             for name, rows in (("train_dataset", train_dataset), ("eval_dataset", held_out)):
                 if rows is not None:
                     write_rows(rows, folder / f"trl_{name}.jsonl")
-                    found[name] = str(folder / f"trl_{name}.jsonl")
-            (folder / "trl_trial.json").write_text(json.dumps(found, default=jsonable), encoding="utf-8")
+                    given[name] = str(folder / f"trl_{name}.jsonl")
+            (folder / "trl_trial.json").write_text(json.dumps(given, default=jsonable), encoding="utf-8")
             os._exit(0)  # whatever the script would catch or do at its end
 
     return GRPOTrainer
@@ -5498,9 +5540,9 @@ def trial_of(file: str, folder: str) -> dict:
         lines = [line.strip() for line in said.read().splitlines() if line.strip()]
     end = lines[-1] if lines and process.returncode else "it ended without a trainer"
     need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
-    found = json.loads(answer.read_text(encoding="utf-8"))
+    given = json.loads(answer.read_text(encoding="utf-8"))
     answer.unlink()
-    return found
+    return given
 
 
 # ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
@@ -5514,13 +5556,13 @@ AGGREGATION_OF_TRL = {
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
-    "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print bf16 fp16 "
-    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_strategy save_total_limit "
-    "save_only_model eval_steps eval_strategy per_device_eval_batch_size use_vllm vllm_mode remove_unused_columns "
-    "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
+    "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print tf32 "
+    "use_cpu gradient_checkpointing_kwargs save_strategy save_only_model eval_strategy per_device_eval_batch_size "
+    "use_vllm vllm_mode remove_unused_columns vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
     "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
 )
+CALLS = {"config": "GRPOConfig", "lora": "LoraConfig"}  # by their names in a trial
 BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
 
 
@@ -5543,10 +5585,12 @@ class TrlRun:
     values: dict  # of TRL's, given or by default
     given: set[str]
     notes: list[str]
+    lost: list[str]  # names of TRL's without an equal
+    expressions: dict[str, str]  # what the file says where no value was read off it
+    overruled: set[str]  # settings of ours that a flag gives
 
     @property
     def flags(self) -> list[str]:
-        """The settings as flags."""
         text = {name: value if isinstance(value, list) else [value] for name, value in self.settings.items()}
         return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, vs in text.items() for v in vs]
 
@@ -5577,10 +5621,10 @@ def steps(t: dict) -> int:
     return max(1, int(t["num_train_epochs"] * t.get("rows") * t.get("num_generations") / rollout_size({**t})))
 
 
-def saves(t: dict) -> int:
-    """Rollouts between checkpoints: TRL counts optimizer steps, below 1 a share of them; the last is always saved."""
-    total, every = steps({**t}), t["save_steps"]
-    return min(total, max(1, round(every * total if every < 1 else every / updates(t))))
+def rollouts_between(t: dict, name: str) -> int | None:
+    """Rollouts between checkpoints or evaluations: TRL counts optimizer steps, below 1 a share of them all."""
+    every, total = t[name] if t.get(name) else None, steps({**t})
+    return every and min(total, max(1, round(every * total if every < 1 else every / updates(t))))
 
 
 def warmup(t: dict) -> int:
@@ -5590,19 +5634,16 @@ def warmup(t: dict) -> int:
 
 
 def upper_bound(t: dict) -> float:
-    """The bound above 1."""
     high = t["epsilon_high"]
     return (t["epsilon"] if high is None else high) - (t.get("loss_type") == "cispo")
 
 
 def loss(t: dict) -> str:
-    """The policy loss."""
     level = t["importance_sampling_level"]
     return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
 
 
 def aggregation(t: dict) -> str:
-    """How token losses become one number."""
     kind = t["loss_type"]
     known = kind in AGGREGATION_OF_TRL
     need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
@@ -5610,14 +5651,12 @@ def aggregation(t: dict) -> str:
 
 
 def advantage(t: dict) -> str:
-    """The estimator."""
     scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
     need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
     return "grpo" if scale == "group" else "mean"
 
 
 def kl_estimator(t: dict) -> str | None:
-    """The form of the KL in the loss."""
     beta, corrected = t["beta"], t["use_bias_correction_kl"]
     if not beta:
         return None
@@ -5625,11 +5664,10 @@ def kl_estimator(t: dict) -> str | None:
 
 
 def temperature(t: dict) -> float:
-    """Of the whole distribution."""
-    found = t["temperature"]
+    value = t["temperature"]
     for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
         need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    return found
+    return value
 
 
 def mismatch(t: dict) -> str | None:
@@ -5639,11 +5677,26 @@ def mismatch(t: dict) -> str | None:
 
 
 def weighted_rewards(t: dict) -> list[str]:
-    """The reward functions with their weights."""
     names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
     got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
     need(not names or len(weights) == len(names), f"{got}; expected one for each")
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
+
+
+def given_value(t: dict, name: str):
+    """A setting that has no default here."""
+    return t[name] if name in t else None
+
+
+def precision(t: dict) -> str | None:
+    return "fp16" if given_value(t, "fp16") else "bf16" if given_value(t, "bf16") else None
+
+
+def lora_rank(t: dict) -> int | None:
+    """The rank of the adapters, which lie on all linear layers."""
+    if t.get("LoraConfig.target_modules") == "all-linear":
+        t.taken.append("LoraConfig.target_modules")
+    return given_value(t, "LoraConfig.r")
 
 
 def target_override(t: dict) -> list[str]:
@@ -5687,9 +5740,15 @@ SETTINGS = {
     "adam_eps": lambda t: t["adam_epsilon"],
     "max_grad_norm": lambda t: t["max_grad_norm"],
     "seed": lambda t: t["seed"],
-    "save_every": saves,
-    "lora_rank": lambda t: t["LoraConfig.r"] if "LoraConfig.r" in t else None,
-    "lora_alpha": lambda t: t["LoraConfig.lora_alpha"] if "LoraConfig.r" in t else None,
+    "save_every": lambda t: rollouts_between(t, "save_steps"),
+    "keep_checkpoints": lambda t: given_value(t, "save_total_limit"),
+    "eval_every": lambda t: rollouts_between(t, "eval_steps"),
+    "precision": precision,
+    "gradient_checkpointing": lambda t: given_value(t, "gradient_checkpointing"),
+    "vllm_memory": lambda t: given_value(t, "vllm_gpu_memory_utilization"),
+    "rollout_tensor_parallel": lambda t: given_value(t, "vllm_tensor_parallel_size"),
+    "lora_rank": lora_rank,
+    "lora_alpha": lambda t: given_value(t, "LoraConfig.lora_alpha"),
     "override": target_override,
 }
 
@@ -5719,15 +5778,14 @@ def other_meanings(t: dict) -> list[str]:
 
 
 def rewards_of_trl(source: TrlSource) -> list[str]:
-    """The names of the reward functions."""
     given = source.of_trainer("reward_funcs")
     need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
     node = source.resolved(given)
     functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
     names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
-    what = ", ".join(ast.unparse(item) for item in functions)
+    given = ", ".join(ast.unparse(item) for item in functions)
     expected = "expected functions of that file; try --reward FILE.py:function for each"
-    need(len(names) == len(functions), f"got reward_funcs {what} in {source.file}; {expected}")
+    need(len(names) == len(functions), f"got reward_funcs {given} in {source.file}; {expected}")
     return names
 
 
@@ -5769,16 +5827,14 @@ def need_data(source: TrlSource, data: str) -> None:
     need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
 
 
-def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str]]:
-    """(settings of a TRL run as given or by default, the names that are given). `given`: flags that win."""
+def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
+    """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
+
+    `given`: flags that win.
+    """
     need("GRPOConfig" in source.calls, f"got --from_trl {source.file}, which has no GRPOConfig(…); expected one")
     trial = trial_of(source.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config, unknown = (trial["config"], []) if trial else source.literals("GRPOConfig")
-    try_run = "expected literals; try --run_script, or a copy with its values"
-    need(not unknown, f"got {', '.join(unknown)} of {source.file}; {try_run}")
-    lora, unknown = (trial["lora"], []) if trial else source.literals("LoraConfig")
-    got = f"got LoraConfig({', '.join(unknown)}) in {source.file}"
-    need(not unknown, f"{got}; {try_run}")
+    config, lora = (trial[name] if trial else literals(source, call) for name, call in CALLS.items())
     values, names = {**TRL_DEFAULTS, **config}, {*config}
     if "LoraConfig" in source.calls and lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
@@ -5786,82 +5842,89 @@ def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings,
     others = {f"GRPOTrainer.{k}": ast.unparse(x)[:60] for k, x in source.keywords("GRPOTrainer").items()}
     values |= {name: text for name, text in others.items() if name.partition(".")[2] not in (*ARGUMENTS, "peft_config")}
     names |= {*others} & {*values}
-    model = source.of_trainer("model")
-    try:
-        values["model"] = trial.get("model") if trial else source.value(model) if model else None
-    except ValueError:
-        values["model"] = None
+    values["model"] = trial.get("model") if trial else model_of(source)
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {source.file} that is no text; expected one that can be read off; try --model M")
     values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
     for name in ("train_dataset", "eval_dataset"):
         values[name] = trial.get(name) or place_of_data(source, name)
-    names |= {name for name in ARGUMENTS if name != "args" and source.of_trainer(name)}
-    names |= {"processes"} if given.trl_processes else set()
+    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := source.of_trainer(name))}
+    made = ("train_dataset", "eval_dataset") if trial else ()
+    unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
+    names |= {*arguments} | ({"processes"} if given.trl_processes else set())
     values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
     need_data(source, given.data or values["train_dataset"])
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names
+    return Readings(values), names, {name: ast.unparse(source.resolved(node))[:80] for name, node in unread.items()}
+
+
+def literals(source: TrlSource, call: str) -> dict:
+    """The keywords of a call; UserError where one is no literal."""
+    values, unknown = source.literals(call)
+    got = f"got {', '.join(unknown)} in {call}(…) of {source.file}"
+    need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+    return values
+
+
+def model_of(source: TrlSource) -> str | None:
+    model = source.of_trainer("model")
+    try:
+        return source.value(model) if model else None
+    except ValueError:
+        return None
 
 
 def run_of_trl(file: str, given, processes: int) -> TrlRun:
-    """A file's run as settings of ours. `given`: flags that win, parsed."""
+    """A file's run as settings of ours. `given`: flags that win; None where there is none."""
     source = TrlSource(file)
-    t, names = settings_of_trl(source, given, processes)
-    found, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
+    t, names, expressions = settings_of_trl(source, given, processes)
+    settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
     for setting, value_of in SETTINGS.items():
         t.taken = taken[setting] = []
         value = value_of(t)
-        found |= {} if value is None else {setting: value}
+        settings |= {} if value is None else {setting: value}
     t.taken = []
-    if found["reward"]:
-        file = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
-        found["reward"] = [f"{file}:{spec}" for spec in found["reward"]]
-    found |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
+    if settings["reward"]:
+        rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
+        rewards.parent.mkdir(parents=True, exist_ok=True)
+        rewards.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
+        settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
+    settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
     read = {name for reads in taken.values() for name in reads}
-    rest = [n for n in t if n in names and n not in read | OF_THE_MACHINE | BESIDE]
-    if given.backend == "megatron" and "LoraConfig.target_modules" in names:
+    rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
+    if given.backend == "megatron" and t.get("LoraConfig.target_modules") not in (None, "all-linear"):
         rest.append("LoraConfig.target_modules")
-    lost = [shown_setting(n, t.get(n)) for n in rest if n not in usual or usual[n] != t.get(n)]
+    lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
+    notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
-        lost.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
-    return TrlRun(found, taken, {**t}, names, [*other_meanings({**t}), *lost])
+        notes.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
+    overruled = {name for name in SETTINGS if getattr(given, name) is not None}
+    return TrlRun(settings, taken, {**t}, names, notes, lost, expressions, overruled)
 
 
 def shown_setting(name: str, value) -> str:
-    """A setting that has no equal, in words."""
     of, dot, key = name.partition(".")
     return f"{of}({key}={value!r}): has no equal here" if dot else f"{name} {value!r}: has no equal here"
 
 
-def trl_run(argv: list[str]) -> TrlRun | None:
-    """What --from_trl stands for; other flags win over it."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "config", "model", "data", "eval_data", "output_dir", "export", "hardware", "backend"):
-        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
-    for name, usual in {"nodes": 1, "gpus_per_node": 1, "steps": 0, "trl_processes": 0}.items():
-        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=usual)
-    first.add_argument("--reward", action="append", default=[])
-    first.add_argument("--run_script", "--run-script", nargs="?", const=True, type=parse_bool, default=False)
-    known, _ = first.parse_known_args(argv)
-    names = [f.name for f in dataclasses.fields(Config)]
-    in_file = known.config and any(flag.startswith("--from_trl=") for flag in yaml_flags(known.config, names))
+def trl_run(words: list[str], machines: list[str] = ()) -> TrlRun | None:
+    """What --from_trl stands for; other flags win over it. `machines`: the flags of --hardware."""
+    given, defaults = given_flags(words), given_flags(machines)
+    in_file = given.config and "from_trl" in flag_values(yaml_flags(given.config, [*vars(given)]))
     got = "got from_trl in the file of --config" if in_file else "got --from_trl with --config"
-    both = in_file or (known.from_trl and known.config)
+    both = in_file or (given.from_trl and given.config)
     need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
-    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(known, name))
-    need(known.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
-    if not known.from_trl:
+    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(given, name))
+    need(given.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
+    if not given.from_trl:
         return None
-    if known.export:
-        known.output_dir = f"{known.export}/run"
-    processes = known.trl_processes or known.nodes * known.gpus_per_node
-    run = run_of_trl(known.from_trl, known, processes)
-    run.notes.insert(0, batch_note(run, "" if known.trl_processes else known.hardware or "--nodes, --gpus_per_node"))
+    if given.export:
+        given.output_dir = f"{given.export}/run"
+    sizes = [getattr(given, name) or getattr(defaults, name) or 1 for name in ("nodes", "gpus_per_node")]
+    run = run_of_trl(given.from_trl, given, given.trl_processes or sizes[0] * sizes[1])
+    run.notes.insert(0, batch_note(run, "" if given.trl_processes else given.hardware or "--nodes, --gpus_per_node"))
     for note in run.notes:
         say(f"note: {note}")
     return run
@@ -5886,7 +5949,6 @@ ADDED = {
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
     *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
 }
 
 
@@ -5902,7 +5964,8 @@ class Override:
         """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
         if self.source == "override":
             return f"{self.key}={self.value}"
-        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
+        is_added = self.key in ADDED or self.key.startswith(f"{KWARGS}.") or self.key.endswith(COMPUTE)
+        return f"{'+' if is_added else ''}{self.key}={hydra_value(self.value)}"
 
 
 def hydra_value(value) -> str:
@@ -5929,53 +5992,59 @@ NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
 
 def known_names(engine: str) -> set[str]:
     """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
-    found, has_engine = set(), False
+    names, has_engine = set(), False
     for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
-        where, section, *names = line.split()
+        where, section, *leaves = line.split()
         has_engine = has_engine or where == engine
         if where in ("*", engine):
-            found |= {f"{section}.{name}".lstrip(".") for name in names}
-    return found if has_engine else set()
+            names |= {f"{section}.{leaf}".lstrip(".") for leaf in leaves}
+    return names if has_engine else set()
 
 
-def name_findings(overrides: list[Override]) -> list[str] | None:
-    """Findings about keys that verl's configuration does not have, or has where `+` adds; None where it is not known.
+def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
+    """Overrides of keys that verl's configuration does not have, or has where `+` adds; None for an unknown engine.
 
     By Hydra's rules: KEY=VALUE and ~KEY want a key that is there, +KEY=VALUE one that is not (a dictionary may be
     added to), ++KEY=VALUE takes either. Values are not looked at, nor are choices of groups (with @ or /) and hydra.*.
     """
     engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
-    known, found = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
+    known, findings = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
     if not known:
         return None
     for override in overrides:
-        text = override.text()
-        key, bare = text.partition("=")[0], text.partition("=")[0].lstrip("+~")
+        key, _, value = override.text().partition("=")
+        bare = key.lstrip("+~")
         if key.startswith("++") or bare.startswith("hydra.") or "@" in bare or "/" in bare:
             continue
-        there = bare in known
-        if key.startswith("+") and there and not text.partition("=")[2].lstrip("'\"").startswith("{"):
-            found.append(f"key: got {text} ({override.source}), a key that verl {VERL} has; expected it without the +")
-        if not key.startswith("+") and not there:
-            what = f"key: got {text} ({override.source}), a key that verl {VERL} does not have"
-            found.append(what + (suggest(bare, sorted(known)) or "; expected one of its own; a new one takes a +"))
-    return found
+        got = f"key: got {override.text()} ({override.source}), a key that verl {VERL}"
+        if key.startswith("+") and bare in known and not value.lstrip("'\"").startswith("{"):
+            findings.append((override, f"{got} has; expected it without the +"))
+        if not key.startswith("+") and bare not in known:
+            near = suggest(bare, sorted(known)) or "; expected one of its own; a new one takes a +"
+            findings.append((override, f"{got} does not have{near}"))
+    return findings
 
 
 # ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
 
+ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+
+
+def check_action(config) -> None:
+    chosen = [name for name in ACTIONS if getattr(config, name)]
+    expected = f"expected one of --{' --'.join(ACTIONS)}"
+    need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
+
 
 def check_own(config: Config) -> None:
     """Raise UserError for an estimator or loss of the user's own that cannot be called; one of groups needs them."""
-    if is_own(config.advantage):
-        found = own_function("advantage", config.advantage)
-        GROUPED.update([config.advantage] * ("groups" in found.names))
+    if is_own(config.advantage) and "groups" in own_function("advantage", config.advantage).names:
+        GROUPED.add(config.advantage)
     if is_own(config.loss):
         own_function("loss", config.loss)
 
 
 def check_expressible(config: Config) -> None:
-    """Raise UserError for settings that verl cannot express."""
     check_own(config)
     for name in ("model", "critic_model"):
         refuse_adapter(getattr(config, name), f"--{name}", "whose reference would be the bare base in verl")
@@ -5985,61 +6054,38 @@ def check_expressible(config: Config) -> None:
         value = getattr(config, name)
         acts = config.advantage in relevant.get(name, {config.advantage})
         need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
-    check_environment(config)
-    c = config
-    need(
-        c.kl_estimator != "k3_ratio" or not c.kl_coef or c.ppo_epochs * c.minibatches == 1,
-        "got kl_estimator k3_ratio with several updates a batch; expected one, where verl's k3+ is the same; try k2",
-    )
+    c, old = config, config.advantage in OLD_TRAINER
+    check_idle(c, bool(c.environment))
+    check_room(c, c.max_prompt_tokens)
+    check_band(c, c.group_size)
+    needs = f"got --environment with advantage {c.advantage}, which needs verl's old trainer"
+    need(not c.environment or not old, f"{needs}; expected an estimator of its default one; try --algorithm grpo")
+    several = c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
+    got = "got kl_estimator k3_ratio with several updates a batch"
+    need(not several, f"{got}; expected one, where verl's k3+ is the same; try k2")
     alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
     need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
     learns = c.vf_coef or c.advantage != "gae"
     need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
     fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
     need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
-    need(
-        c.lr_schedule != "linear" or c.backend == "megatron",
-        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
-    )
-    halves = c.precision != "fp32" or c.backend == "fsdp2"
-    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
+    got = "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron"
+    need(c.lr_schedule != "linear" or c.backend == "megatron", got)
+    got = "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16"
+    need(c.precision != "fp32" or c.backend == "fsdp2", got)
     pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
     idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
     need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
-    old = c.advantage in OLD_TRAINER
-    need(
-        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
-    )
-    check_band(c, c.group_size)
-    need(
-        c.dynamic_sampling or not c.keep_between,
-        "got --keep_between without dynamic_sampling; expected it with verl, whose loader has its own order and whose "
-        "buffer can replace groups; try --dynamic_sampling",
-    )
+    both = old and c.dynamic_sampling
+    need(not both, f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both")
+    got = "got --keep_between without dynamic_sampling; expected it with verl, whose loader has its own order and whose"
+    need(c.dynamic_sampling or not c.keep_between, f"{got} buffer can replace groups; try --dynamic_sampling")
     prompts = c.batch_size // c.group_size
+    got = f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}"
     whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
-    need(
-        prompts % c.minibatches == 0,
-        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
-        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
-    )
-    chosen = [name for name in ("print", "check", "run", "submit", "slurm", "export") if getattr(c, name)]
-    need(
-        len(chosen) == 1,
-        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --export --check --run --submit --slurm",
-    )
-
-
-def check_environment(config: Config) -> None:
-    """Raise UserError for settings that do nothing without an environment, or contradict one."""
-    c = config
-    check_idle(c, bool(c.environment))
-    need(
-        not (c.environment and c.advantage in OLD_TRAINER),
-        f"got --environment with advantage {c.advantage}, which needs verl's old trainer; expected an estimator of its "
-        "default one; try --algorithm grpo",
-    )
-    check_room(c, c.max_prompt_tokens)
+    expected = "expected whole groups in a minibatch, as verl counts prompts"
+    need(prompts % c.minibatches == 0, f"{got}; {expected}; try --batch_size {whole}")
+    check_action(c)
 
 
 def split_override(text: str) -> tuple[str, str, str]:
@@ -6047,30 +6093,19 @@ def split_override(text: str) -> tuple[str, str, str]:
     match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
     need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
     sign, key, value = match.groups()
+    expected = f"expected a key that verl {VERL} acts upon"
     for trap, (why, instead) in TRAPS.items():
-        need(
-            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
-            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
-        )
+        caught = key == trap or key.startswith(f"{trap}.") or trap.startswith(f"{key}.")
+        need(not caught, f"got --override {text!r}: {key} {why}; {expected}; try {instead}")
+    effect, instead = advice_today(key, value) or ("", "")
+    need(not effect, f"got --override {text!r}: verl {effect}; {expected}; try {instead}")
     return sign or "", key, value
 
 
 def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
     usual = Config()
-    told = (
-        "score_while_sampling",
-        "rollout_engine",
-        "rollout_batch_size",
-        "reuse_prefill",
-        "vllm_args",
-        "check_sync",
-        "share_prompts",
-        "logits_chunk",
-        "max_bad_updates",
-        "plot_every",
-    )
-    for name in told:
+    for name in IDLE_IN_VERL:
         if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
     if config.warmup_steps:
@@ -6111,7 +6146,7 @@ def verl_rows(
         as_given, rows = rows, [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
     texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
-    found = []
+    written = []
     for index, row in enumerate(rows):
         where = f"row {index + 1}"
         prompt = row.get(prompt_column)
@@ -6132,12 +6167,12 @@ def verl_rows(
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
         )
         made = as_given[index] if foreign else parquet_row(row, index, (split, source), names, texts)
-        found.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
+        written.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
         if conversations:
-            found[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
+            written[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
         elif isinstance(prompt, str):
-            found[-1]["extra_info"]["prompt_is_text"] = True
-    return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
+            written[-1]["extra_info"]["prompt_is_text"] = True
+    return written, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
 
 
 def is_plain(values: list) -> bool:
@@ -6238,11 +6273,11 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
     """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
     is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
     need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
-    own = file or own_template(model)
+    has_template = file or own_template(model)
     has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
-    need(own or not chat, has)
+    need(has_template or not chat, has)
     if is_text == {True} and not chat:
-        if own and model != EMBEDDED_MODEL:
+        if has_template and model != EMBEDDED_MODEL:
             say(
                 f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
                 "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
@@ -6250,7 +6285,7 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
         return plain_text_template(model)
     if file:
         return template_text(file)
-    if own:
+    if has_template:
         return None
     say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
@@ -6270,8 +6305,8 @@ def count_parameters(config: Config) -> float | None:
     for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
         header = safetensors_header(path)
         total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(found[1]) * units[found[2]] if found else None)
+    size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(size[1]) * units[size[2]] if size else None)
 
 
 def model_shape(config: Config) -> dict:
@@ -6281,8 +6316,8 @@ def model_shape(config: Config) -> dict:
         with contextlib.suppress(ImportError, ValueError):
             from huggingface_hub import try_to_load_from_cache
 
-            found = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(found).parent if isinstance(found, str) else folder
+            file = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(file).parent if isinstance(file, str) else folder
     with contextlib.suppress(OSError, ValueError):
         shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return shape | (shape.get("text_config") or {})
@@ -6290,7 +6325,6 @@ def model_shape(config: Config) -> dict:
 
 
 def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
     with path.open("rb") as f:
         return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
 
@@ -6303,6 +6337,12 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+def parquet_length(path: str) -> int:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_metadata(path).num_rows
 
 
 # -------------------------------------------------------------------- gathering (src/programs/verl_train/gathering.py)
@@ -6358,7 +6398,6 @@ class RewardBatcher:
         self.gathering = Gathering(self.score_all, "reward")
 
     def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
-        """Queue one completion."""
         return self.gathering.submit((row, text, ids))
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
@@ -6368,7 +6407,9 @@ class RewardBatcher:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
             raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
-        return [named_scores(score, {name: own[i] for name, own in parts.items()}) for i, score in enumerate(scores)]
+        return [
+            named_scores(score, {name: values[i] for name, values in parts.items()}) for i, score in enumerate(scores)
+        ]
 
     def row(self, data_source, ground_truth, extra_info) -> dict:
         """A row as our rewards know it; its prompt comes from the reward manager."""
@@ -6400,6 +6441,12 @@ def exact_in_means(score: float, group_size: int) -> float:
     bits = bits_of(group_size)
     mantissa, exponent = math.frexp(score)
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
+def tried_answers(rows) -> list[tuple[dict, str]]:
+    """(row, completion) to try a reward with: three rows, each with its ground truth and with no answer."""
+    picked = [rows[i] for i in sorted({0, len(rows) // 2, len(rows) - 1})]
+    return [(row, text) for row in picked for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer")]
 
 
 def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
@@ -6435,6 +6482,108 @@ def make_compute_score(specs: list[str], columns: list[str], error_file: str = "
     return compute_score
 
 
+# -------------------------------------------------------------------- job trial (src/programs/verl_train/job_trial.py)
+
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+JOB_TRIAL_SECONDS = 300
+TRIAL = """
+import json, runpy, sys
+module = runpy.run_path(sys.argv[1])
+job = sys.modules[module["NAME"]]
+for spec in sys.argv[3:]:
+    job.load_environments(spec)
+print("\\nLOADED", flush=True)
+trial = json.load(open(sys.argv[2], encoding="utf-8"))
+print("\\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+"""
+
+
+def refuse_groups(reward: Reward) -> None:
+    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
+    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
+    need(
+        not names,
+        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
+        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
+    )
+
+
+def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
+    """Rows and completions to try whether a reward function scores each completion by itself.
+
+    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
+    length.
+    """
+    batcher, first = RewardBatcher(specs, columns), rows[:1]
+    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
+    trial_rows, texts = [], []
+    for row in chosen:
+        truth = row["reward_model"]["ground_truth"]
+        gold = str(truth)[:200] or "yes"
+        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
+        trial_rows += [batcher.row(row["data_source"], truth, extra)] * 4
+        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
+    return {"rows": trial_rows, "texts": texts}
+
+
+def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
+    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
+
+    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
+    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
+    """
+    if not specs:
+        return {}
+    rows, texts = batch["rows"], batch["texts"]
+    ids = [list(range(len(text.split()))) for text in texts]
+    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
+    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
+    each = [reward([row], [text], [tokens])[1] for row, text, tokens in zip(rows, texts, ids, strict=True)]
+    alone = {name: [parts[name][0] for parts in each] for name in together}
+    return {
+        name: [together[name], alone[name]]
+        for name in together
+        if near(together[name], again[name]) and not near(together[name], alone[name])
+    }
+
+
+def near(first: list, second: list) -> bool:
+    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
+    return all(
+        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def trial_findings(module: Path, *environment: str) -> list[str]:
+    """What keeps the copies of the job's files from loading, and reward functions that need whole batches.
+
+    As in the run, the original files are not at hand. A function that raises in the trial is told elsewhere.
+    """
+    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json")), *environment]
+    try:
+        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"note: 8 completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried on parts of a batch")
+        return []
+    lines = done.stdout.splitlines()
+    if "LOADED" not in lines:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        expected = f"expected {'an environment' if environment else 'a reward'} that finds all it imports beside itself"
+        return [
+            f"{'environment' if environment else 'reward'}: its copy for the run does not load: {last}; {expected}; "
+            "try --ship FILE"
+        ]
+    answers = [line for line in lines if line.startswith("TRIAL ")]
+    scores = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    return [
+        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
+        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
+        f"them in 8 processes; {OUR_TRAINERS}"
+        for name, (together, alone) in scores.items()
+    ]
+
+
 # -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
 
 
@@ -6453,12 +6602,10 @@ class Layout:
     cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
 
     def file(self, name: str) -> str:
-        """Path of a file of the job folder."""
         return str(Path(self.folder) / name)
 
 
 def data_overrides(config: Config, job: Layout) -> dict:
-    """Files, prompts and their lengths."""
     template = {} if job.template is None else {f"{MODEL}.custom_chat_template": job.template}
     switches = template_settings(config)
     return {
@@ -6500,7 +6647,6 @@ def response_overrides(config: Config, job: Layout) -> dict:
 
 
 def rollout_overrides(config: Config, job: Layout) -> dict:
-    """Who samples, and how."""
     lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
@@ -6632,20 +6778,19 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
     """Every override of the run, the user's own last; each key once."""
     parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
     parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
-    found: dict[str, Override] = {}
+    overrides: dict[str, Override] = {}
     for part in parts:
         for source, settings in part(config, job).items():
             for key, value in settings.items():
-                found[key] = Override(key, value, source)
+                overrides[key] = Override(key, value, source)
     for text in config.override:
         sign, key, value = split_override(text)
-        found.pop(key, None)
-        found[key] = Override(sign + key, value, "override")
-    return list(found.values())
+        overrides.pop(key, None)
+        overrides[key] = Override(sign + key, value, "override")
+    return list(overrides.values())
 
 
 def critic_overrides(config: Config, job: Layout) -> dict:
-    """The critic, where there is one."""
     if config.advantage != "gae":
         return {}
     c = config
@@ -6680,7 +6825,6 @@ def lora_overrides(config: Config, model: str) -> dict:
 
 
 def optimizer_overrides(config: Config, job: Layout) -> dict:
-    """AdamW and the learning rates."""
     lr, critic_lr = learning_rates(config, job.parameters or 1e9)
     prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
     shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
@@ -6847,18 +6991,17 @@ def strict_replay_buffer():
         """
 
         def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
-            own = dict(sampler_kwargs or {})
-            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
+            options = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
             self.refilled, self.dispatch = 0, refill_fn
-            self.band, self.rates = own.get("keep_between"), {}
+            self.band, self.rates = options.get("keep_between"), {}
             filtering = {}
-            if own.get("filter_groups_metric"):
-                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
-                filtering["train_batch_size"] = own["train_batch_size"]
+            if options.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = options["train_batch_size"]
             super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
 
         def refill(self, count: int) -> int:
-            """Ask for `count` new prompts."""
             self.refilled += count
             return self.dispatch(count)
 
@@ -6880,9 +7023,10 @@ def strict_replay_buffer():
             finished = self.finished_keys[partition_id]
             self.rates = {uid: rate for uid, rate in self.rates.items() if uid in finished}
             keys = [key for key in self.partitions[partition_id] if key.split("_")[0] in finished - self.rates.keys()]
-            found = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"] if keys else []
-            passed = {}
-            for key, fields in zip(keys, found, strict=True):
+            extra, passed = [], {}
+            if keys:
+                extra = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"]
+            for key, fields in zip(keys, extra, strict=True):
                 info = getattr(fields, "data", fields)["reward_extra_info"]
                 passed.setdefault(key.split("_")[0], []).append(float(info["acc"]))
             self.rates |= {uid: sum(values) / len(values) for uid, values in passed.items()}
@@ -6913,7 +7057,7 @@ def settings_of(job: Path) -> SimpleNamespace:
     return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
 
 
-def register_estimators(job: Path, own: str = "") -> None:
+def register_estimators(job: Path, place: str = "") -> None:
     """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
     import numpy as np
     import torch
@@ -6933,15 +7077,15 @@ def register_estimators(job: Path, own: str = "") -> None:
 
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
-    if own:
-        registered(OWN_NAME, own_function("advantage", f"{job}/{own}"), settings_of(job))
+    if place:
+        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
 
 
-def register_loss(job: Path, own: str) -> None:
+def register_loss(job: Path, place: str) -> None:
     """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
 
-    function, settings = own_function("loss", f"{job}/{own}"), settings_of(job)
+    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
 
     def policy_loss(
         old_log_prob,
@@ -7015,42 +7159,40 @@ class Player:
         }
 
     def begin_all(self, rows: list[dict]) -> list[Conversation]:
-        """Begin a conversation for each row."""
-        talks = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
-        for talk in talks:
-            talk.form = self.setup.form
-        return talks
+        conversations = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
+        for conversation in conversations:
+            conversation.form = self.setup.form
+        return conversations
 
     def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
-        """Scores by name of each conversation that has ended."""
-        rows, talks = zip(*ended, strict=True)
-        score_all([*talks], self.setup.limits)
+        rows, conversations = zip(*ended, strict=True)
+        score_all([*conversations], self.setup.limits)
         every = dict.fromkeys(self.columns)
         return score_talks(
-            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*talks], self.reward
+            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*conversations], self.reward
         )
 
     async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
         """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
-        talk, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
+        conversation, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
         for turn in range(limits.turns):
-            sampled, last = [await sample(talk.ids)], turn == limits.turns - 1
-            step = functools.partial(take_turn, [talk], sampled, last, self.setup.bridge, limits)
+            sampled, last = [await sample(conversation.ids)], turn == limits.turns - 1
+            step = functools.partial(take_turn, [conversation], sampled, last, self.setup.bridge, limits)
             await asyncio.wrap_future(self.turns.submit(step))
-            if talk.ended_by:
+            if conversation.ended_by:
                 break
-        return talk, await asyncio.wrap_future(self.scoring.submit((row, talk)))
+        return conversation, await asyncio.wrap_future(self.scoring.submit((row, conversation)))
 
-    def scores(self, talk: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
+    def scores(self, conversation: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
         """(what the conversation is worth, what verl logs of it); a penalty for length looks at its longest answer."""
         weights = score_weights(self.reward, values)
         score = sum(weights[name] * value for name, value in values.items() if value is not None)
-        lengths = [end - start for start, end in talk.spans]
-        cut_off = not all(self.setup.bridge.ends(talk.response_ids[start:end]) for start, end in talk.spans)
+        answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
+        cut_off = not all(map(self.setup.bridge.ends, answers))
         share = penalties.get("overlong_share", 0)
-        penalty = overlong_penalty(max(lengths), self.setup.limits.answer_tokens, share)
+        penalty = overlong_penalty(max(map(len, answers)), self.setup.limits.answer_tokens, share)
         penalty += penalties.get("missing_eos_penalty", 0) * cut_off
-        return score - penalty, named_scores(score, values) | play_metrics([talk])
+        return score - penalty, named_scores(score, values) | play_metrics([conversation])
 
 
 class Sampler:
@@ -7063,17 +7205,16 @@ class Sampler:
         self.seconds, self.preempted = 0.0, -1  # -1: not known
 
     async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
-        """The next answer."""
         start = time.perf_counter()
-        found = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
+        output = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
         self.seconds += time.perf_counter() - start
-        told = found.extra_fields
-        newest = {name: told[name] for name in ("max_global_steps",) if name in told}
-        self.fields = {**told, **self.fields, **newest}  # the weights' version of the first answer, and of the last
-        if found.num_preempted is not None:
-            self.preempted = max(0, self.preempted) + found.num_preempted
-        self.experts, self.with_logprobs = found.routed_experts, self.with_logprobs and bool(found.log_probs)
-        return found.token_ids, found.log_probs or [0.0] * len(found.token_ids)
+        fields = output.extra_fields
+        newest = {name: fields[name] for name in ("max_global_steps",) if name in fields}
+        self.fields = {**fields, **self.fields, **newest}  # the weights' version of the first answer, and of the last
+        if output.num_preempted is not None:
+            self.preempted = max(0, self.preempted) + output.num_preempted
+        self.experts, self.with_logprobs = output.routed_experts, self.with_logprobs and bool(output.log_probs)
+        return output.token_ids, output.log_probs or [0.0] * len(output.token_ids)
 
 
 def environment_loop(settings: LoopSettings):
@@ -7102,26 +7243,26 @@ def environment_loop(settings: LoopSettings):
             try:
                 player = self.player()
                 sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
-                talk, values = await player.play(player.row(row), sample)
-                score, told = player.scores(talk, values, self.config.reward.get("reward_kwargs") or {})
+                conversation, values = await player.play(player.row(row), sample)
+                score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
             except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
-                what = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
-                tell_failure(f"{what}: {error}", settings.error_file)
-                raise RuntimeError(f"{what}: {error}") from None
+                failure = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
+                tell_failure(f"{failure}: {error}", settings.error_file)
+                raise RuntimeError(f"{failure}: {error}") from None
             return AgentLoopOutput(
-                prompt_ids=talk.prompt_ids,
-                response_ids=talk.response_ids,
-                response_mask=talk.response_mask,
-                response_logprobs=talk.rollout_logprobs if sample.with_logprobs else None,
+                prompt_ids=conversation.prompt_ids,
+                response_ids=conversation.response_ids,
+                response_mask=conversation.response_mask,
+                response_logprobs=conversation.rollout_logprobs if sample.with_logprobs else None,
                 routed_experts=sample.experts,
                 reward_score=exact_in_means(score, self.rollout_config.n),
-                num_turns=2 * len(talk.spans),
+                num_turns=2 * len(conversation.spans),
                 metrics={
                     "generate_sequences": sample.seconds,
-                    "tool_calls": talk.seconds,
+                    "tool_calls": conversation.seconds,
                     "num_preempted": sample.preempted,
                 },
-                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": told},
+                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": logged},
             )
 
     return EnvironmentLoop
@@ -7146,7 +7287,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
     shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
     width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
-    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    nets, which = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
     lines = []
 
     def line(name: str, formula: str, amount: float, kind: str) -> None:
@@ -7158,7 +7299,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
         n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
         line(
-            f"{part} ({what})",
+            f"{part} ({which})",
             f"{n} x {count} x {size:g} bytes / {shards} shards",
             n * parameters * size / shards,
             kind,
@@ -7209,80 +7350,62 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
         "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
     }
     sums = {name: round(value, 2) for name, value in sums.items()}
-    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
+    of, engine, findings = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory, []
+    room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
     if sums["training"] > room:
-        found.append(
-            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
-            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
-        )
+        advice = "--offload all, --gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
+        findings.append(f"memory: training needs {sums['training']} {of}; try {advice}")
     if sums["sampling"] > room:
-        found.append(
-            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
-            "--vllm_memory, or --offload optimizer"
-        )
-    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
-        found.append(
-            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
-            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
-        )
-    return sums, found
-
-
-# ------------------------------------------------------------------------ batches (src/programs/verl_train/batches.py)
+        advice = "a lower --vllm_memory, or --offload optimizer"
+        findings.append(f"memory: sampling leaves {sums['sampling']} {of} taken; try {advice}")
+    if sums["rollout weights"] > 0.9 * engine:
+        got = f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}"
+        findings.append(f"{got}; try a higher --vllm_memory or --rollout_tensor_parallel 2")
+    return sums, findings
 
 
 def batch_findings(config: Config, shape: dict) -> list[str]:
     """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus = config, config.nodes * config.gpus_per_node
+    c, gpus, findings = config, config.nodes * config.gpus_per_node, []
     split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
-    checks = [
-        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
-        (
-            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
-            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
-        ),
-        (
-            c.micro_batch_tokens * c.sequence_parallel >= c.conversation_tokens,
-            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
-            f"{math.ceil(c.conversation_tokens / c.sequence_parallel)}, a sequence's share of a GPU",
-        ),
-    ]
-    replicas = max(1, gpus // split)
-    part = c.batch_size // c.minibatches
-    checks.append(
-        (
-            part % replicas == 0,
-            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
-            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
-        )
-    )
-    if c.loss == "gmpo":
-        worst = part // replicas * c.conversation_tokens
-        checks.append(
-            (
-                c.micro_batch_tokens * c.sequence_parallel >= worst,
-                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
-                "verl's geo_mean adds up the means of its micro-batches",
-            )
-        )
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
-        if heads and name == "num_attention_heads":
-            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
-        if heads:
-            checks.append(
-                (
-                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
-                    f"{heads} {name} over {size} GPUs; expected a multiple",
-                )
-            )
-    return [f"batch: got {text}" for fine, text in checks if not fine]
+    together, tokens = c.rollout_tensor_parallel, c.micro_batch_tokens * c.sequence_parallel
+
+    def check(fits: bool, text: str) -> None:
+        if not fits:
+            findings.append(f"batch: got {text}")
+
+    check(gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple")
+    fits = gpus % together == 0 and c.gpus_per_node >= min(gpus, together)
+    check(fits, f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor")
+    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
+    got = f"micro_batch_tokens {c.micro_batch_tokens}; expected"
+    check(tokens >= c.conversation_tokens, f"{got} {least}, a sequence's share of a GPU")
+    replicas, part = max(1, gpus // split), c.batch_size // c.minibatches
+    least = math.lcm(replicas, c.group_size) * c.minibatches
+    why = f"expected a multiple, as verl fills up with padding; try --batch_size {least}"
+    check(part % replicas == 0, f"{part} completions in a minibatch for {replicas} replicas of the policy; {why}")
+    worst = part // replicas * c.conversation_tokens
+    why = f"{worst}, a minibatch in one piece, as verl's geo_mean adds up the means of its micro-batches"
+    check(c.loss != "gmpo" or tokens >= worst, f"loss gmpo, {got} {why}")
+    size = max(together, c.tensor_parallel)
+    if heads := shape.get("num_attention_heads"):
+        count = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
+        check(heads % count == 0, f"{heads} num_attention_heads over {count} GPUs; expected a multiple")
+    if heads := shape.get("num_key_value_heads"):
+        fits = heads % size == 0 or size % heads == 0
+        check(fits, f"{heads} num_key_value_heads over {size} GPUs; expected a multiple")
+    return findings
 
 
-def say_findings(config: Config, job: Layout) -> None:
-    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
-    plan = memory_plan(config, job.parameters)
-    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:
+    """(sums of memory, what does not fit into it and sizes that do not divide)."""
+    sums, findings = memory_findings(config, memory_plan(config, parameters))
+    return sums, findings + batch_findings(config, model_shape(config))
+
+
+def say_findings(config: Config, parameters: float | None) -> None:
+    """Warn of what --check makes findings of."""
+    for finding in size_findings(config, parameters)[1]:
         say(f"warning: {finding}")
 
 
@@ -7306,30 +7429,30 @@ if NAME not in sys.modules:
 
 def imported_names(source: str, package: list[str]) -> list[str]:
     """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            found += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             value = node.args[0].value
-            found += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
-    parts = [name.split(".") for name in found if name]
+            names += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
+    parts = [name.split(".") for name in names if name]
     return list(dict.fromkeys(".".join(words[: i + 1]) for words in parts for i in range(len(words))))
 
 
 def imported_files(path: Path) -> list[Path]:
     """The Python files beside a file that it imports, directly or through each other; itself comes first."""
-    folder, found, waiting = path.parent, [], [path]
+    folder, files, waiting = path.parent, [], [path]
     while waiting:
         file = waiting.pop()
-        if file in found:
+        if file in files:
             continue
-        found.append(file)
+        files.append(file)
         package = list(file.relative_to(folder).parts[:-1])
         try:
             names = imported_names(file.read_text(encoding="utf-8"), package)
@@ -7339,7 +7462,7 @@ def imported_files(path: Path) -> list[Path]:
             base = folder.joinpath(*name.split("."))
             if name.split(".")[0] not in sys.stdlib_module_names:
                 waiting += [f for f in (base.with_name(base.name + ".py"), base / "__init__.py") if f.is_file()]
-    return found
+    return files
 
 
 def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
@@ -7387,7 +7510,7 @@ def write_reward_module(
     ship: list[str] = (),
     error_file: str = "",
     limits=(),
-    own=None,
+    functions=None,
 ):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
@@ -7408,7 +7531,7 @@ def write_reward_module(
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
-    moved = moved_functions(folder, own or {}, ship)
+    moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
@@ -7420,121 +7543,6 @@ def write_reward_module(
         code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
         loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
     return module
-
-
-LOADING = """
-import runpy, sys
-own = sys.modules[runpy.run_path(sys.argv[1])["NAME"]]
-for spec in sys.argv[2:]:
-    own.load_environments(spec)
-"""
-
-
-def import_findings(module: Path, *environment: str) -> list[str]:
-    """What keeps the copies of rewards, or of the environment that is named, from loading by themselves.
-
-    As in the run, the original files are not at hand.
-    """
-    command = [sys.executable, "-c", LOADING, str(module), *environment]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    what, one = ("environment", "an environment") if environment else ("reward", "a reward")
-    advice = f"expected {one} that finds all it imports beside itself; try --ship FILE"
-    return [f"{what}: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
-
-
-# ------------------------------------------------------------ whole batches (src/programs/verl_train/whole_batches.py)
-
-OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
-
-
-def refuse_groups(reward: Reward) -> None:
-    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
-    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
-    need(
-        not names,
-        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
-        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
-    )
-
-
-def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
-    """Rows and completions to try whether a reward function scores each completion by itself.
-
-    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
-    length.
-    """
-    known, first = RewardBatcher(specs, columns), rows[:1]
-    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
-    tried, texts = [], []
-    for row in chosen:
-        truth = row["reward_model"]["ground_truth"]
-        gold = str(truth)[:200] or "yes"
-        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
-        tried += [known.row(row["data_source"], truth, extra)] * 4
-        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
-    return {"rows": tried, "texts": texts}
-
-
-def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
-    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
-
-    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
-    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
-    """
-    if not specs:
-        return {}
-    rows, texts = batch["rows"], batch["texts"]
-    ids = [list(range(len(text.split()))) for text in texts]
-    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
-    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
-    each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
-    alone = {name: [parts[name][0] for parts in each] for name in together}
-    return {
-        name: [together[name], alone[name]]
-        for name in together
-        if near(together[name], again[name]) and not near(together[name], alone[name])
-    }
-
-
-def near(first: list, second: list) -> bool:
-    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
-    return all(
-        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
-        for a, b in zip(first, second, strict=True)
-    )
-
-
-TRIAL = """
-import json, runpy, sys
-module = runpy.run_path(sys.argv[1])
-trial = json.load(open(sys.argv[2], encoding="utf-8"))
-own = sys.modules[module["NAME"]]
-print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
-"""
-
-
-def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
-    """Reward functions that need whole batches, tried in a process of its own; one that raises is told elsewhere."""
-    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json"))]
-    try:
-        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        say(f"note: 8 completions took the reward over {timeout_s:g} s, so it was not tried on parts of a batch")
-        return []
-    answers = [line for line in done.stdout.splitlines() if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
-    return [
-        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
-        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
-        f"them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in found.items()
-    ]
-
-
-def need_whole(findings: list[str]) -> None:
-    """Raise UserError for the first finding."""
-    need(not findings, "; ".join(findings[:1]))
 
 
 # -------------------------------------------------------- environment job (src/programs/verl_train/environment_job.py)
@@ -7566,10 +7574,10 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
     known = []
     for row in rows:
-        own = {name: value for name, value in row_columns(row).items() if name in columns}
-        known.append({"prompt": row["prompt"], "columns": own, "row": row})
+        values = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": values, "row": row})
     check_environment_rows(setup.environments, known)
-    return [found["row"] for found in playable_rows(config, setup, known, source)]
+    return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
 def write_environment_module(
@@ -7602,16 +7610,18 @@ def write_environment_module(
 
 
 def copied_environment(config: Config) -> str:
-    """FILE.py:NAME of the job folder."""
     file, _, name = config.environment.rpartition(":")
     return f"{COPY}/{Path(file).name}:{name}"
 
 
-def loading_findings(config: Config, folder: Path) -> list[str]:
-    """What keeps the copies of the reward and of the environment from loading in a process of their own."""
+def job_findings(config: Config, folder: Path) -> list[str]:
     module = folder / "verl_reward.py"
-    found = import_findings(module)
-    return found + (import_findings(module, copied_environment(config)) if config.environment else [])
+    return trial_findings(module, *([copied_environment(config)] if config.environment else []))
+
+
+def need_sound_job(config: Config, folder: Path) -> None:
+    findings = job_findings(config, folder)
+    need(not findings, "".join(findings[:1]))
 
 
 # ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
@@ -7626,29 +7636,25 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
-    held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
-    mark_trained(config, *([task_row(row) for row in part] for part in (rows, held_out if source else [])))
+    held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
+    tasks = [task_row(row) for row in held_out]
+    mark_trained(config, [task_row(row) for row in rows], tasks)
     for row in [*rows, *held_out] if config.data_source else ():
         row["data_source"] = config.data_source
-    prompts = config.batch_size // config.group_size
-    few = f"got {len(rows)} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
-    few += "; try more rows, or a smaller --batch_size"
-    need(len(rows) >= prompts or config.print or config.export, few)
-    if len(rows) < prompts:
-        say(f"warning: {few}")
+    check_row_count(config, len(rows))
     specs = reward_specs(config)
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
-    write_parquet_file(held_out, folder / "val.parquet")
+    write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     columns = list(dict.fromkeys([*columns, *more]))
     error_file = output / REWARD_ERROR
     if not config.check:
         error_file.unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, own = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, own)
+    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
     if setup:
         write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)
@@ -7671,13 +7677,22 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
     )
     overrides = make_overrides(config, job)
-    settings = json.dumps(
-        {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}, indent=1
-    )
-    (folder / "settings.json").write_text(settings, encoding="utf-8")
+    settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
+    settings |= {"held_out_rows": len(held_out), **overlap_metric(tasks)}
+    (folder / "settings.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
     trial = json.dumps(trial_batch(specs, columns, rows), default=str)
     (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
+
+
+def check_row_count(config: Config, count: int) -> None:
+    """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
+    prompts = config.batch_size // config.group_size
+    if count < prompts:
+        few = f"got {count} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+        few += "; try more rows, or a smaller --batch_size"
+        need(config.print or config.export, few)
+        say(f"warning: {few}")
 
 
 def reward_specs(config: Config) -> list[str]:
@@ -7687,9 +7702,9 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    found = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
-    rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
-    warn_unread(source, [(row, row[config.prompt_column]) for row in found if config.prompt_column in row])
+    read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
+    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
+    warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
@@ -7701,21 +7716,14 @@ def task_row(row: dict) -> dict:
 def check_output(config: Config) -> None:
     """Refuse another run's folder, and a resume for another number of GPUs."""
     folder = Path(config.output_dir)
-    found = sorted(folder.glob("checkpoints/global_step_*")) + [p for p in [folder / "metrics.jsonl"] if p.exists()]
-    need(
-        config.resume or config.check or not found,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in found[:3])}); expected a new "
-        "folder; try --resume to go on, or another --output_dir",
-    )
-    size = config.nodes * config.gpus_per_node
-    sizes = {
-        int(m[1]) for p in folder.glob("checkpoints/*/actor/model_*") if (m := re.search(r"world_size_(\d+)", p.name))
-    }
-    need(
-        not config.resume or not sizes or size in sizes,
-        f"got --resume with {size} GPUs; expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are "
-        "one for each GPU",
-    )
+    traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
+    advice = "expected a new folder; try --resume to go on, or another --output_dir"
+    need(config.resume or config.check or not traces, f"{got}; {advice}")
+    size, names = config.nodes * config.gpus_per_node, [p.name for p in folder.glob("checkpoints/*/actor/model_*")]
+    sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
+    expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
+    need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
 
 
 def environment(job: Layout) -> dict[str, str]:
@@ -7733,6 +7741,12 @@ EMPTIES = "# each start has its own: verl empties the file that it is given"
 HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
 
+def by_setting(overrides: list[Override]) -> list[Override]:
+    """Overrides in the order of the settings that they come from."""
+    names = [f.name for f in dataclasses.fields(Config)]
+    return sorted(overrides, key=lambda o: len(names) if o.source == "override" else names.index(o.source))
+
+
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
     """run.sh: the command, each override below the setting that it comes from."""
     lines = [
@@ -7740,15 +7754,17 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
         f"# Written by verl_train.py for verl {VERL}; from the settings to the overrides.",
         "set -e",
     ]
-    lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
-    lines += [] if config.slurm else ["unset RAY_ADDRESS"]  # the Ray of a --run is its own, in all its processes
+    if job.folder:
+        lines.append(f"cd {shlex.quote(job.folder)}")
+    if not config.slurm:
+        lines.append("unset RAY_ADDRESS")  # the Ray of a --run is its own, in all its processes
     log = shlex.quote(str(Path(job.output) / "metrics"))
     lines += [f"metrics={log}.jsonl; n=1", f"while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  {EMPTIES}"]
     lines += ["export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false", "overrides=("]
     if config.slurm:
-        lines += [f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands']
+        lines.append(f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands')
     source = None
-    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+    for override in by_setting(overrides):
         if override.source != source:
             source = override.source
             given = "" if source == "override" else f": {getattr(config, source)}"
@@ -7759,7 +7775,6 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
 
 
 def write_script(path: Path, text: str) -> None:
-    """Write an executable file."""
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
 
@@ -7776,6 +7791,8 @@ BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or v
 
 def columns_of(ground_truth, extra_info) -> dict:
     """The columns of a row as they were in the data."""
+    import json
+
     extra = dict(extra_info or {{}})
     coded, row = extra.get("json_columns"), {{}}
     coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
@@ -7789,6 +7806,9 @@ def columns_of(ground_truth, extra_info) -> dict:
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
     """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
+    import json
+    import math
+
     row = columns_of(ground_truth, extra_info)
     prompt = json.loads((extra_info or {{}}).get("prompt_json") or "null")
     completion = {completion}
@@ -7802,7 +7822,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 '''
 
 RUN = """#!/usr/bin/env bash
-# {what} in verl {verl}; written by verl_train.py --export.
+# {title} in verl {verl}; written by verl_train.py --export.
 # bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
 set -euo pipefail
 HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
@@ -7860,84 +7880,91 @@ FEW = """- The data has fewer rows than a step has prompts, where TRL takes no s
 ROWS, SECONDS = 50, 2.0  # no more are tried, and none begun after that time: a function may be slow, or paid for
 
 
-def tried(specs: list[str], columns: list[str], text: str, rows: list[dict], group_size: int) -> dict:
-    """How the scores of an exported reward differ from the weighted sum of its functions, on rows of the data.
+@dataclass
+class RewardTrial:
+    """How the scores of an exported reward differ from the weighted sum of its functions."""
+
+    rows: int = 0
+    completions: int = 0
+    difference: float = 0.0  # the largest
+    scores: set[float] = field(default_factory=set)
+    raised: str = ""  # the first error
+    unlike: str = ""  # the first completion whose difference is more than rounding
+
+    @property
+    def warnings(self) -> list[str]:
+        return [text for text in (self.raised, self.unlike) if text]
+
+    def sentences(self) -> list[str]:
+        if not self.completions or self.unlike:
+            return self.warnings
+        scores = ", ".join(f"{score:g}" for score in sorted(self.scores)[:6])
+        tried = f"The reward was tried: {self.completions} completions of {self.rows} rows"
+        tried += f" have the functions' weighted sum as their score, to {self.difference:.1g} ({scores} seen)"
+        return [*self.warnings, tried]
+
+
+def reward_trial(specs: list[str], columns: list[str], text: str, rows: list[dict], group_size: int) -> RewardTrial:
+    """Score rows of the data by an exported reward, and by the functions that it holds.
 
     The functions get the completions of a row in one batch, the exported file one at a time, as verl calls it: one
     that looks at its whole batch, or draws random numbers, differs.
-
-    Returns:
-        rows, completions, scores (up to six that were seen), difference (the largest), raised (the first error, or
-        ""), and unlike ((completion, score, exported score) where it is more than rounding, or None).
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "verl_reward.py")
         file.write_text(text, encoding="utf-8")
         port = import_file("export", str(file), str(file))
-    reward, started = Reward(specs), time.monotonic()
+    reward, started, trial = Reward(specs), time.monotonic(), RewardTrial()
     reward.silent = True  # that nothing applies to any completion here is no news
-    found = {"rows": 0, "completions": 0, "scores": set(), "difference": 0.0, "raised": "", "unlike": None}
     for row in rows[:ROWS]:
         if time.monotonic() > started + SECONDS:
             break
         truth, extra, known = row["reward_model"]["ground_truth"], row["extra_info"], row_columns(row)
         prompt = row["prompt"][0]["content"] if extra.get("prompt_is_text") else row["prompt"]
-        ours, texts = (
-            {"prompt": prompt, "columns": {name: known.get(name) for name in columns}},
-            trial_texts(str(truth)),
-        )
+        our_row = {"prompt": prompt, "columns": {name: known.get(name) for name in columns}}
+        texts = trial_texts(str(truth))
         try:
-            scores = reward([ours] * len(texts), texts, [[] for _ in texts])[0]
-            theirs = [port.compute_score(row["data_source"], said, truth, extra)["score"] for said in texts]
-        except RewardError as error:
-            found["raised"] = found["raised"] or str(error)
-            continue
+            ours = reward([our_row] * len(texts), texts, [[] for _ in texts])[0]
+            theirs = [port.compute_score(row["data_source"], text, truth, extra)["score"] for text in texts]
         except Exception as error:  # what the functions raise is the user's
-            found["raised"] = found["raised"] or f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, RewardError) else f"{type(error).__name__}: {error}"
+            trial.raised = trial.raised or f"in a trial {reason}; verl would go on without such a row, in silence"
             continue
-        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
-        for said, one, two in zip(texts, scores, theirs, strict=True):
-            found["difference"] = max(found["difference"], abs(one - two))
-            if not math.isclose(one, two, rel_tol=rounding_of(group_size), abs_tol=1e-12):
-                found["unlike"] = found["unlike"] or (said, one, two)
-        found["scores"] |= {round(score, 4) for score in theirs}
-    return found | {"scores": sorted(found["scores"])[:6]}
-
-
-def told(found: dict) -> tuple[str, list[str]]:
-    """(What a trial says where all is well, or "", warnings)."""
-    warnings = []
-    if found["raised"]:
-        warnings.append(f"in a trial {found['raised']}; verl would go on without such a row, in silence")
-    if found["unlike"]:
-        said, one, two = found["unlike"]
-        what = f"completion {said!r} scores {one:g} in a batch, and {two:g} alone, as verl calls it"
-        warnings.append(f"{what}: the reward looks at its whole batch, or draws random numbers; try --print")
-    if not found["completions"] or found["unlike"]:
-        return "", warnings
-    scores = ", ".join(f"{score:g}" for score in found["scores"])
-    what = f"{found['completions']} completions of {found['rows']} rows have the functions' weighted sum as their score"
-    return f"{what}, to {found['difference']:.1g} ({scores} seen)", warnings
+        trial.rows, trial.completions = trial.rows + 1, trial.completions + len(texts)
+        trial.scores |= {round(score, 4) for score in theirs}
+        for completion, one, two in zip(texts, ours, theirs, strict=True):
+            trial.difference = max(trial.difference, abs(one - two))
+            if not math.isclose(one, two, rel_tol=rounding_of(group_size), abs_tol=1e-12) and not trial.unlike:
+                trial.unlike = (
+                    f"completion {completion!r} scores {one:g} in a batch, and {two:g} alone, as verl calls it: the "
+                    "reward looks at its whole batch, or draws random numbers; try --print"
+                )
+    return trial
 
 
 # -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
 
+HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
     "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
 )
+CPUS = "ray_kwargs.ray_init.num_cpus"
+FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
+KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
+# settings without an override of their own stand with the key that they decide
+DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
 
 
 def check_exportable(config: Config) -> None:
     """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
-    hooked = ["environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share"]
-    found = [f"{name} {getattr(config, name)}" for name in hooked if getattr(config, name)]
-    found += [f"advantage {config.advantage}"] * ADVANTAGES.get(config.advantage, OWN_NAME).endswith("_ours")
-    found += [f"loss {config.loss}"] * is_own(config.loss)
-    found += [f"nodes {config.nodes}"] * (config.nodes > 1)
+    needs = {name: getattr(config, name) for name in HOOKED}
+    needs["advantage"] = ADVANTAGES.get(config.advantage, OWN_NAME).endswith("_ours")
+    needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
+    got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
     expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
-    need(not found, f"got --export with {', '.join(found)}; {expected}")
+    need(not got, f"got --export with {got}; {expected}")
 
 
 def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
@@ -7950,11 +7977,12 @@ def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
     weights = {}
     for spec in specs:
-        found, _ = find_reward(spec)
-        plain = inspect.isfunction(found) and not inspect.iscoroutinefunction(found) and found.__name__ not in weights
-        plain = plain and spec.partition("*")[0].endswith(f":{found.__name__}")  # so no lambda, and none twice
+        function, _ = find_reward(spec)
+        plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
+        # so no lambda, and none twice
+        plain = plain and spec.partition("*")[0].endswith(f":{function.__name__}") and function.__name__ not in weights
         need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
-        weights[found.__name__] = weight_of(spec)
+        weights[function.__name__] = weight_of(spec)
     source, names = extract(file.read_text(encoding="utf-8"), list(weights)), set()
     for statement in ast.parse(source).body:
         names |= {statement.name} if hasattr(statement, "name") else bound_names(statement)
@@ -7969,12 +7997,10 @@ def call_of(function, columns: list[str], name: str) -> str:
     rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     one = is_per_sample(function)
-    own = (
-        {"prompt": "prompt", "completion": "solution_str"}
-        if one
-        else {"prompts": "[prompt]", "completions": "[completion]"}
-    )
-    given = [f"{key}={value}" for key, value in own.items() if rest or key in named]
+    texts = {"prompts": "[prompt]", "completions": "[completion]"}
+    if one:
+        texts = {"prompt": "prompt", "completion": "solution_str"}
+    given = [f"{key}={value}" for key, value in texts.items() if rest or key in named]
     if rest:
         given.append("**row" if one else "**{key: [value] for key, value in row.items()}")
     else:
@@ -7986,10 +8012,8 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
     """verl_reward.py: the functions themselves, and verl's call."""
     source, weights = embedded_rewards(specs)
     fields = {row["extra_info"]["ground_truth_field"] for row in rows}
-    need(
-        len(fields) == 1,
-        f"got rows with ground truth in {', '.join(sorted(fields))}; expected one column with --export",
-    )
+    got = f"got rows with ground truth in {', '.join(sorted(fields))}"
+    need(len(fields) == 1, f"{got}; expected one column with --export")
     gold, _, form = fields.pop().partition(":")
     functions = {spec: find_reward(spec)[0] for spec in specs}
     calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
@@ -8004,28 +8028,7 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
         completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
         calls=calls,
     )
-    return with_imports(source) + tail
-
-
-def with_imports(source: str) -> str:
-    """Python source that imports json and math, behind its docstring and imports of __future__."""
-    tree, lines = ast.parse(source), source.splitlines()
-    imports = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
-    lacking = {"json", "math"} - {alias.name for alias in imports if not alias.asname}
-    if not lacking:
-        return source
-    head = 0
-    for node in tree.body:
-        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not docstring and getattr(node, "module", "") != "__future__":
-            break
-        head = node.end_lineno
-    before, after = lines[:head], lines[head:]
-    while after and not after[0].strip():
-        after.pop(0)
-    gap = [] if after and after[0].startswith(("import ", "from ")) else [""] * 2
-    ours = [f"import {name}" for name in sorted(lacking)]
-    return "\n".join([*before, *[""] * bool(before), *ours, *gap, *after]) + "\n"
+    return source + tail
 
 
 def with_places(text: str, places: dict[str, str]) -> str:
@@ -8039,25 +8042,28 @@ def shell_word(text: str, places: dict[str, str]) -> str:
     """A word of bash with the folder's paths as variables."""
     if "'" not in text and not any(place in text for place in places):
         return shlex.quote(text)
-    for mark in ("\\", '"', "$", "`"):
-        text = text.replace(mark, f"\\{mark}")
-    return f'"{with_places(text, places)}"'
+    escaped = re.sub(r'([\\"$`])', r"\\\1", text)
+    return f'"{with_places(escaped, places)}"'
 
 
 def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
     """run.sh: the command; the first override of a setting has the setting behind it."""
     lines, source, cpus = [], None, 1
-    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+    for override in by_setting(overrides):
         word, comment = shell_word(override.text(), places), ""
         if override.source != source:
             source = override.source
             value = "" if source in UNSAID else f": {getattr(config, source)}"
             comment = f"  # {source}{value}".replace("\n", " ").rstrip(": ")
-        if override.key == "ray_kwargs.ray_init.num_cpus":
+        if override.key == CPUS:
             cpus, word = override.value, f'"{run_word(override)}"'
         lines.append(f"  {word}{comment}")
-    what = Path(config.from_trl).name if config.from_trl else config.algorithm
-    return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+    title = Path(config.from_trl).name if config.from_trl else config.algorithm
+    return RUN.format(title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+
+
+def run_word(override: Override) -> str:
+    return f"{override.key}=$cpus" if override.key == CPUS else override.text()
 
 
 def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
@@ -8066,25 +8072,30 @@ def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
     if source == "override":
         written = {f"{override.key}={override.value}" for override in group}
         return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
-    # those of a setting that has no override of its own, as minibatches, stand with the key that they decide
-    beside = [name for name in run.taken if keys & {*TABLE.get(name, ())} and name in ("minibatches", "kl_in")]
+    beside = [name for name, key in DECIDED_BESIDE.items() if key in keys and name in run.taken]
     return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
 
 
 def port_value(run: TrlRun, name: str) -> str:
     """A value of TRL's as a cell, without this machine's folders."""
+    if name in run.expressions:
+        return f"`{run.expressions[name]}`".replace("|", "\\|")
     value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
     if name.endswith("_dataset"):
         value = Path(value).name if Path(value).is_file() else value
     return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
 
 
-def run_word(override: Override) -> str:
-    """An override as run.sh has it."""
-    return f"{override.key}=$cpus" if override.key == "ray_kwargs.ray_init.num_cpus" else override.text()
+def flag_value(config: Config, name: str) -> str:
+    """A setting that a flag gave, without this machine's folders."""
+    value = getattr(config, name)
+    values = [str(item) for item in (value if isinstance(value, list) else [value])]
+    return " ".join(Path(item).name if Path(item.partition(":")[0]).exists() else item for item in values)
 
 
-def port_rows(run: TrlRun, overrides: list[Override], places: dict[str, str]) -> tuple[list[str], list[str]]:
+def port_rows(
+    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str]
+) -> tuple[list[str], list[str]]:
     """(rows of the table, each override once; names of TRL's that are in none of them)."""
     rows, rest, shown = [], [], set()
     sources = [*run.taken, *(override.source for override in overrides)]
@@ -8092,10 +8103,11 @@ def port_rows(run: TrlRun, overrides: list[Override], places: dict[str, str]) ->
         group = [override for override in overrides if override.source == source]
         names = trl_names(run, source, group)
         words = "<br>".join(f"`{with_places(run_word(override), places)}`" for override in group)
-        given = ", ".join(port_value(run, name) for name in names)
-        row = f"| {', '.join(names) or '—'} | {given or f'`{source}` here'} | {words} |"
+        given = ", ".join(port_value(run, name) for name in names) or f"`{source}` here"
+        if names and source in run.overruled:
+            given += f"; here `--{source} {flag_value(config, source)}`"
         if words:
-            (rows if names else rest).append(row)
+            (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
             shown |= {*names}
     return rows + rest, [name for name in run.values if name in run.given and name not in shown]
 
@@ -8104,21 +8116,21 @@ def port_text(
     config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
 ) -> str:
     """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
-    rows, unshown = port_rows(run, overrides, places)
-    notes = "\n".join(f"- {note}." for note in run.notes)
-    lost = [
-        name for name in unshown if any(note.startswith(shown_setting(name, run.values[name])) for note in run.notes)
-    ]
-    same = ", ".join(f"`{name}`" for name in unshown if name not in lost)
+    rows, unshown = port_rows(config, run, overrides, places)
+    notes = [f"- {note}." for note in run.notes]
+    beside = ", ".join(f"`{name}`" for name in unshown if name not in run.lost)
+    if beside:
+        notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
+    times = max(o.text().count("train.parquet") for o in overrides)
     return PORT.format(
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),
-        checked="".join(f"- {what}.\n" for what in checked),
-        notes=notes + f"\n- Of the machine or the log, or nothing with these values: {same}." * bool(same),
+        checked="".join(f"- {sentence}.\n" for sentence in checked),
+        notes="\n".join(notes),
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
-        few=FEW.format(times=times) if (times := max(o.text().count("train.parquet") for o in overrides)) > 1 else "",
+        few=FEW.format(times=times) if times > 1 else "",
     )
 
 
@@ -8139,7 +8151,7 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
 
     verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
     """
-    found, train = [], job.file("train.parquet")
+    kept, train = [], job.file("train.parquet")
     times = math.ceil(config.batch_size // config.group_size / count)
     for override in overrides:
         if override.key.startswith(OF_THE_HOOKS):
@@ -8148,46 +8160,46 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
             override = dataclasses.replace(override, value=[train] * times)
         if override.key == "data.val_files" and not job.held_out:  # verl wants one
             override = dataclasses.replace(override, value=train)
-        found.append(override)
-    return found
+        kept.append(override)
+    return kept
 
 
-def checked_export(config: Config, overrides: list[Override], reward: str, columns: list[str], rows: list) -> list[str]:
-    """What was found right of an export, by sentences; what was not is said.
-
-    Raises:
-        UserError: a key that verl's configuration does not have, which is one of --override.
-    """
-    named = name_findings(overrides)
-    need(not named, "; ".join(named or []))
-    keys = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
-    right = [keys] * (named is not None)
-    found, warnings = told(tried(reward_specs(config), columns, reward, rows, config.group_size))
-    for warning in warnings:
-        say(f"warning: {warning}")
-    return [*right, *[f"The reward was tried: {found}"] * bool(found)]
+def need_new_folder(folder: str) -> None:
+    there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
+    need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
 
 
 def export_job(config: Config, run: TrlRun | None = None) -> int:
-    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run."""
+    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where the reward raised in a trial.
+
+    Raises:
+        UserError: what cannot stand alone; a key that verl's configuration does not have, which is one of --override.
+    """
     check_exportable(config)
+    need_new_folder(config.export)
     folder = Path(config.export).resolve()
-    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md"]
-    there = ", ".join(name for name in names if (folder / name).exists())
-    need(not there, f"got --export {config.export}, which has {there}; expected none of them; try another folder")
     config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
     with tempfile.TemporaryDirectory() as job_folder:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
-        names = names[: 4 if job.held_out else 3] + names[4:] * bool(run)
-        splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
+        names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
+        splits = {name: parquet_rows(Path(job_folder) / name) for name in names}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
-    overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
-    checked = checked_export(config, overrides, reward, job.columns, splits["train.parquet"])
+        settings = json.loads((Path(job_folder) / "settings.json").read_text(encoding="utf-8"))
+    rows = splits["train.parquet"]
+    overrides = standing_alone(config, job, overrides, len(rows))
+    wrong = name_findings(overrides)
+    need(not wrong, "; ".join(text for _, text in wrong or []))
+    trial = reward_trial(reward_specs(config), job.columns, reward, rows, config.group_size)
+    checked = [KEYS_CHECKED] if wrong is not None else []
+    checked += trial.sentences()
+    if trained := settings.get("eval/trained_rows"):
+        shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
+        checked.append(f"{shares}: the accuracy that verl logs is inflated")
     places = {job.folder: "$HERE", str(folder): "$HERE"}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
-    for name, rows in splits.items():
-        write_parquet_file(rows, folder / name)
+    for name, split in splits.items():
+        write_parquet_file(split, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
     if run:
         (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
@@ -8195,10 +8207,17 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
             file.unlink()
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
-    for name in names:
-        tell(folder / name)
-    for what in checked:
-        say(f"checked: {what}")
+    for name in FILES:
+        if (folder / name).exists():
+            tell(folder / name)
+    for sentence in checked:
+        say(f"{'warning' if sentence in trial.warnings else 'checked'}: {sentence}")
+    if trial.raised:
+        of_trl = run and "reward" not in run.overruled
+        file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
+        got = "error: got a reward that raised, as told above; expected a score or None for each completion"
+        say(f"{got}; the files are written; try mending it in {file}, and an export to another folder")
+        return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
 
@@ -8213,7 +8232,6 @@ class ScriptedServer:
         self.ids = ids
 
     async def generate(self, **request):
-        """The answer, as a server gives it."""
         from verl.workers.rollout.replica import TokenOutput
 
         return TokenOutput(token_ids=self.ids, log_probs=[-1.0] * len(self.ids))
@@ -8238,17 +8256,17 @@ async def played_by_verl(composed, row: dict, tokenizer, job: Layout, answer: li
 def played_by_us(config: Config, setup: PlaySetup, reward: Reward, row: dict, columns: list[str], answer: list[int]):
     """(the conversation, its score) that ppo_train.py would have."""
     known = row_columns(row)
-    ours = {"prompt": row["raw_prompt"], "columns": {name: known[name] for name in columns if name in known}}
+    our_row = {"prompt": row["raw_prompt"], "columns": {name: known[name] for name in columns if name in known}}
 
     def same(prompts, numbers, turn):
         return [(answer, [-1.0] * len(answer)) for _ in prompts]
 
-    [talk] = play([ours], setup.environments, setup.bridge, same, setup.limits, setup.form)
-    [values] = score_talks(setup, [ours], [talk], reward)
+    [conversation] = play([our_row], setup.environments, setup.bridge, same, setup.limits, setup.form)
+    [values] = score_talks(setup, [our_row], [conversation], reward)
     weights = score_weights(reward, values)
     score = sum(weights[name] * value for name, value in values.items() if value is not None)
-    sample = {"finished": setup.bridge.ends(answer), "answer_lengths": [len(answer)], "response_ids": talk.response_ids}
-    return talk, score - length_penalty(config, sample)
+    sample = {"finished": setup.bridge.ends(answer), "answer_lengths": [len(answer)]}
+    return conversation, score - length_penalty(config, sample | {"response_ids": conversation.response_ids})
 
 
 def environment_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
@@ -8256,29 +8274,32 @@ def environment_findings(composed, rows, tokenizer, config: Config, job: Layout)
     setup, examples = environment_setup(config), []
     reward = load_with_reward(config, setup.bridge.tokenizer)[1]
     wrong = [setup.bridge.check(kind.tools, kind.talks) for kind in setup.environments.kinds.values()]
-    found = [f"environment: the chat template, as verl's transformers render it: {text}" for text in wrong if text]
-    picked = {0, len(rows) // 2, len(rows) - 1}
-    for row in [rows[i] for i in sorted(picked)]:
-        for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer"):
-            letters = tokenizer(text, add_special_tokens=False).input_ids[: setup.limits.answer_tokens - 1]
-            answer, where = [*letters, tokenizer.eos_token_id], f"environment: row {row['index']}, answer {text[:60]!r}"
-            try:
-                got = asyncio.run(played_by_verl(composed, row, tokenizer, job, answer))
-                talk, score = played_by_us(config, setup, reward, row, job.columns, answer)
-            except Exception as error:
-                found.append(f"{where}: {type(error).__name__}: {error}")
-                continue
-            tokens = (got.prompt_ids, got.response_ids, got.response_mask)
-            same = tokens == (talk.prompt_ids, talk.response_ids, talk.response_mask)
-            found += [] if same else [f"{where}: verl's loop has other tokens than our trainers"]
-            if not math.isclose(got.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
-                found.append(f"{where}: verl's loop scores {got.reward_score}, our trainers {score}")
-            turns = got.num_turns // 2
-            examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": got.reward_score})
-    return examples, found
+    findings = [f"environment: the chat template, as verl's transformers render it: {text}" for text in wrong if text]
+    for row, text in tried_answers(rows):
+        letters = tokenizer(text, add_special_tokens=False).input_ids[: setup.limits.answer_tokens - 1]
+        answer, where = [*letters, tokenizer.eos_token_id], f"environment: row {row['index']}, answer {text[:60]!r}"
+        try:
+            verls = asyncio.run(played_by_verl(composed, row, tokenizer, job, answer))
+            ours, score = played_by_us(config, setup, reward, row, job.columns, answer)
+        except Exception as error:
+            findings.append(f"{where}: {type(error).__name__}: {error}")
+            continue
+        tokens = (verls.prompt_ids, verls.response_ids, verls.response_mask)
+        if tokens != (ours.prompt_ids, ours.response_ids, ours.response_mask):
+            findings.append(f"{where}: verl's loop has other tokens than our trainers")
+        if not math.isclose(verls.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
+            findings.append(f"{where}: verl's loop scores {verls.reward_score}, our trainers {score}")
+        turns = verls.num_turns // 2
+        examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": verls.reward_score})
+    return examples, findings
 
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
+
+COUNTS = (  # what is computed with
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs"),
+    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+)
 
 
 def need_verl() -> None:
@@ -8286,18 +8307,17 @@ def need_verl() -> None:
     import importlib.metadata
 
     try:
-        found = importlib.metadata.version("verl")
+        version = importlib.metadata.version("verl")
     except importlib.metadata.PackageNotFoundError:
         raise UserError(f"got a Python without verl ({sys.executable}); expected verl {VERL}; {INSTALL}") from None
-    need(
-        found == VERL, f"got verl {found} in {sys.executable}; expected {VERL}, whose keys are written here; {INSTALL}"
-    )
+    other = f"got verl {version} in {sys.executable}; expected {VERL}, whose keys are written here; {INSTALL}"
+    need(version == VERL, other)
     missing = [name for name in ("transfer_queue", "cachetools", "hydra", "ray") if not importlib.util.find_spec(name)]
     need(not missing, f"got verl without {', '.join(missing)}; expected what its trainer imports; {INSTALL}")
 
 
 def compose_config(overrides: list[Override]):
-    """(verl's configuration, findings): every override that Hydra refuses is one."""
+    """(verl's configuration of the overrides that Hydra takes, or None; a finding for each that it refuses)."""
     import verl
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -8314,23 +8334,21 @@ def compose_config(overrides: list[Override]):
     with initialize_config_dir(config_dir=folder, version_base=None):
         while True:
             try:
-                found = compose("ppo_trainer", overrides=[o.text() for o in rest])
-                return (None if findings else found), findings
+                return compose("ppo_trainer", overrides=[o.text() for o in rest]), findings
             except (HydraException, ValueError) as error:
-                why = error
+                reason = error
             # Hydra stops at the first that it does not know, and names it
-            named = [o for o in rest if o.key.lstrip("+~") in str(why)]
+            named = [o for o in rest if o.key.lstrip("+~") in str(reason)]
             if not named:
-                return None, [*findings, f"override: verl's configuration does not compose: {why}"]
+                return None, [*findings, f"override: verl's configuration does not compose: {reason}"]
             worst = max(named, key=lambda o: len(o.key))
-            findings.append(refusal(worst, why))
+            findings.append(refusal(worst, reason))
             rest.remove(worst)
 
 
 def refusal(override: Override, error: Exception) -> str:
-    """The finding about an override that Hydra refuses."""
-    why = " ".join(str(error).split())[:200]
-    return f"override: got {override.text()} (from {override.source}), which verl refuses: {why}"
+    reason = " ".join(str(error).split())[:200]
+    return f"override: got {override.text()} (from {override.source}), which verl refuses: {reason}"
 
 
 def missing_engine(name: str) -> bool:
@@ -8338,40 +8356,46 @@ def missing_engine(name: str) -> bool:
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
 
 
-def validation_findings(composed) -> list[str]:
-    """What verl's own validation says."""
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
+def value_findings(composed) -> list[str]:
+    """Keys without a value, and counts that are no integers."""
+    from omegaconf import OmegaConf
 
-    try:
-        validate_config(composed, need_reference_policy(composed), need_critic(composed))
-    except Exception as error:  # assertions, and ValueError and TypeError of dataclasses
-        if not (missing_engine(composed.actor_rollout_ref.rollout.name) and "vllm version None" in str(error)):
-            return [f"validation: verl refuses the configuration: {type(error).__name__}: {error}"]
-        say("note: LoRA's rank is not held against vLLM, which is not installed here")
-    return []
+    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
+    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
+    if missing:
+        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
+    counts = {key: OmegaConf.select(composed, key) for key in (*COUNTS, "ray_kwargs.ray_init.num_cpus")}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k in COUNTS)}
+    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 def config_findings(composed) -> list[str]:
-    """What verl's own validation, and the CPUs of a local Ray, say."""
-    found = validation_findings(composed)
-    trainer, units = composed.trainer, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
-    needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
-    given = composed.ray_kwargs.ray_init.num_cpus
+    """What verl's own validation says, and what would hang a run or leave it without a checkpoint."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    findings, rollout, trainer = [], composed.actor_rollout_ref.rollout, composed.trainer
+    if missing_engine(rollout.name):
+        say(f"note: {rollout.name} is not installed here; the run needs it")
+    try:
+        omega_conf_to_dataclass(rollout)
+        validate_config(composed, need_reference_policy(composed), need_critic(composed))
+    except Exception as error:  # assertions, and ValueError and TypeError of dataclasses
+        if missing_engine(rollout.name) and "vllm version None" in str(error):
+            say("note: LoRA's rank is not held against vLLM, which is not installed here")
+        else:
+            findings.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
+    units, cpus = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, "ray_kwargs.ray_init.num_cpus"
+    given, needed = composed.ray_kwargs.ray_init.num_cpus, cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given is not None and given < needed:
-        found.append(
-            f"cpus: got ray_kwargs.ray_init.num_cpus {given}; expected {needed}: the run would wait for ever, without "
-            f"a word; try --override ray_kwargs.ray_init.num_cpus={needed}"
-        )
-    if composed.trainer.total_training_steps and composed.trainer.save_freq <= 0:
-        found.append("checkpoint: got trainer.save_freq below 1, so that nothing is saved; try --save_every 25")
-    return found
-
-
-def our_prompt_ids(config: Config, tokenizer, messages: list[dict], is_text: bool) -> list[int]:
-    """Token ids that our own trainers give a prompt."""
-    prompt = messages[0]["content"] if is_text and not config.chat else messages
-    return encode_prompt(tokenizer, prompt, **template_settings(config))
+        hangs = "the run would wait for ever, without a word"
+        findings.append(f"cpus: got {cpus}={given}; expected {needed}: {hangs}; try {cpus}={needed}")
+    actor = composed.actor_rollout_ref.actor
+    if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
+        say("note: one update a batch, so the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
+    if trainer.save_freq <= 0:
+        findings.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
+    return findings
 
 
 def data_findings(composed, config: Config) -> tuple[dict, list[str], object, object]:
@@ -8380,88 +8404,70 @@ def data_findings(composed, config: Config) -> tuple[dict, list[str], object, ob
     from verl.trainer.ppo.utils import create_rl_dataset
     from verl.utils.config import omega_conf_to_dataclass
 
-    model, found = omega_conf_to_dataclass(composed.actor_rollout_ref.model), []
+    model, findings = omega_conf_to_dataclass(composed.actor_rollout_ref.model), []
     files, data = composed.data.train_files, composed.data
     rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
     total, prompts = parquet_length(files), data.train_batch_size
     report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // prompts}
     if len(rows) < prompts:
-        found.append(
-            f"data: got {len(rows)} of {total} rows within max_prompt_tokens; expected the {prompts} of a step"
-        )
-        return report, found, rows, model.tokenizer
-    epochs = -(-composed.trainer.total_training_steps // report["steps in an epoch"])
-    if epochs > composed.trainer.total_epochs:
-        found.append(
-            f"steps: got {composed.trainer.total_epochs} epochs; expected {epochs}, or the run ends early, unsaved"
-        )
-    ours, template = AutoTokenizer.from_pretrained(config.model), data.get("apply_chat_template_kwargs") or {}
-    give_template(ours, config.chat_template)
+        got = f"data: got {len(rows)} of {total} rows within max_prompt_tokens"
+        return report, [f"{got}; expected the {prompts} of a step"], rows, model.tokenizer
+    our_tokenizer, template = AutoTokenizer.from_pretrained(config.model), data.get("apply_chat_template_kwargs") or {}
+    give_template(our_tokenizer, config.chat_template)
     for i in range(0, len(rows), max(1, len(rows) // 8)):
         row = rows[i]
         is_text = bool(row["extra_info"].get("prompt_is_text"))
-        theirs = model.tokenizer.apply_chat_template(
+        verls = model.tokenizer.apply_chat_template(
             row["raw_prompt"], add_generation_prompt=True, tokenize=True, **template
         )
-        theirs = theirs["input_ids"] if hasattr(theirs, "keys") else theirs
-        if list(theirs) != list(our_prompt_ids(config, ours, row["raw_prompt"], is_text)):
-            found.append(f"prompt: verl gives row {row['index']} other token ids than our trainers; try chat messages")
+        verls = verls["input_ids"] if hasattr(verls, "keys") else verls
+        prompt = row["raw_prompt"][0]["content"] if is_text and not config.chat else row["raw_prompt"]
+        if list(verls) != list(encode_prompt(our_tokenizer, prompt, **template_settings(config))):
+            got = f"prompt: verl gives row {row['index']} other token ids than our trainers"
+            findings.append(f"{got}; try chat messages")
             break
-    return report, found, rows, model.tokenizer
+    return report, findings, rows, model.tokenizer
 
 
-def parquet_length(path: str) -> int:
-    """Rows of a parquet file."""
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_metadata(path).num_rows
-
-
-def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
-    """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
+def scores_of(composed, row: dict, text: str, tokenizer, manager, batcher: RewardBatcher) -> tuple[float, float]:
+    """(verl's score of a completion, ours)."""
     import numpy as np
     import torch
     from tensordict import TensorDict
     from verl import DataProto
+
+    ids = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+    batch = {"responses": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+    arrays = {name: np.empty(1, dtype=object) for name in row if name != "dummy_tensor"}
+    for name, array in arrays.items():
+        array[0] = copy.deepcopy(row[name])
+    data = DataProto(batch=TensorDict(batch, batch_size=1), non_tensor_batch=arrays)
+    verls = manager.loop.run_until_complete(manager.run_single(data))["reward_score"]
+    extra = row["extra_info"] | {"raw_prompt": row["raw_prompt"]}
+    our_row = batcher.row(row["data_source"], row["reward_model"]["ground_truth"], extra)
+    ours = batcher.reward([our_row], [visible_text(tokenizer, ids, [])], [ids])[0][0]
+    share = composed.reward.reward_kwargs.overlong_share
+    return float(verls), ours - overlong_penalty(len(ids), composed.data.max_response_length, share)
+
+
+def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
+    """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
     from verl.trainer.ppo.reward import load_reward_manager
 
     manager = load_reward_manager(composed, tokenizer)
-    mine = RewardBatcher(reward_specs(config), job.columns, call_limits(config))
-    examples, found = [], []
-
-    def score(row: dict, text: str) -> tuple[dict, float]:
-        ids = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-        batch = {"responses": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
-        other = {k: v for k, v in row.items() if k != "dummy_tensor"}
-        arrays = {}
-        for name, value in other.items():
-            arrays[name] = np.empty(1, dtype=object)
-            arrays[name][0] = copy.deepcopy(value)
-        data = DataProto(batch=TensorDict(batch, batch_size=1), non_tensor_batch=arrays)
-        result = manager.loop.run_until_complete(manager.run_single(data))
-        extra = row["extra_info"] | {"raw_prompt": row["raw_prompt"]}
-        ours = mine.row(row["data_source"], row["reward_model"]["ground_truth"], extra)
-        scores, _ = mine.reward([ours], [visible_text(tokenizer, ids, [])], [ids])
-        return result, scores[0] - overlong_penalty(
-            len(ids), composed.data.max_response_length, composed.reward.reward_kwargs.overlong_share
-        )
-
-    picked = {0, len(rows) // 2, len(rows) - 1}
-    for i in sorted(picked):
-        row = rows[i]
-        for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer"):
-            try:
-                result, expected = score(row, text)
-            except Exception as error:
-                found.append(f"reward: row {row['index']}, completion {text[:60]!r}: {type(error).__name__}: {error}")
-                continue
-            got = float(result["reward_score"])
-            examples.append({"row": row["index"], "completion": text[:60], "score": got})
-            if not math.isclose(got, expected, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
-                found.append(
-                    f"reward: row {row['index']}, completion {text[:60]!r}: verl gets {got}, our trainers {expected}"
-                )
-    return examples, found
+    batcher = RewardBatcher(reward_specs(config), job.columns, call_limits(config))
+    examples, findings = [], []
+    for row, text in tried_answers(rows):
+        where = f"reward: row {row['index']}, completion {text[:60]!r}"
+        try:
+            verls, ours = scores_of(composed, row, text, tokenizer, manager, batcher)
+        except Exception as error:
+            findings.append(f"{where}: {type(error).__name__}: {error}")
+            continue
+        examples.append({"row": row["index"], "completion": text[:60], "score": verls})
+        if not math.isclose(verls, ours, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
+            findings.append(f"{where}: verl gets {verls}, our trainers {ours}")
+    return examples, findings
 
 
 def run_check(config: Config) -> int:
@@ -8469,217 +8475,35 @@ def run_check(config: Config) -> int:
     need_verl()
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
         sys.path.insert(0, folder)  # where the run finds a loss of the user's own
-        return check_job(config, *prepare_job(config, folder=Path(folder)))
+        job, overrides = prepare_job(config, folder=Path(folder))
+        sums, findings = size_findings(config, job.parameters)
+        plan = memory_plan(config, job.parameters)
+        report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
+        with contextlib.redirect_stdout(sys.stderr):  # verl prints
+            composed, refused = compose_config(overrides)
+            findings += refused
+            if composed is not None and not refused:
+                findings += config_findings(composed) + job_findings(config, Path(folder))
+                report["data"], more, rows, tokenizer = data_findings(composed, config)
+                check = environment_findings if config.environment else reward_findings
+                examples, failures = check(composed, rows, tokenizer, config, job) if len(rows) else ([], [])
+                findings += more + failures
+                report["environment" if config.environment else "reward"] = examples
+    return report_findings(report, findings)
 
 
-def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
-    """Check a job whose folder is written."""
-    plan = memory_plan(config, job.parameters)
-    sums, findings = memory_findings(config, plan)
-    findings += batch_findings(config, model_shape(config))
-    report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
-    with contextlib.redirect_stdout(sys.stderr):  # verl prints
-        composed, refused = compose_config(overrides)
-        findings += refused
-        if composed is not None:
-            if missing_engine(composed.actor_rollout_ref.rollout.name):
-                say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
-            findings += config_findings(composed)
-            findings += loading_findings(config, Path(job.folder))
-            findings += split_findings(Path(job.folder) / "verl_reward.py")
-            data, more, rows, tokenizer = data_findings(composed, config)
-            findings += more
-            examples = []
-            if len(rows):
-                find = environment_findings if config.environment else reward_findings
-                examples, more = find(composed, rows, tokenizer, config, job)
-                findings += more
-            report |= {"data": data, "environment" if config.environment else "reward": examples}
+def report_findings(report: dict, findings: list[str]) -> int:
+    """Print a report with its findings; the exit code is 1 where there are any."""
     tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
 
 
-# ------------------------------------------------------------ shell scripts (src/programs/verl_train/shell_scripts.py)
-
-STARTS = re.compile(r"\A#!|^[^#\n]*\bverl\.trainer\.main_ppo\b", re.MULTILINE)
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([^(].*|)", re.DOTALL)
-SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
-UNRUN = "OUTPUT_OF_A_COMMAND"
-VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\})")
-ARITHMETIC = re.compile(r"\$\(\(([\d\s()+*/%-]+)\)\)")
-KEY = r"[\w@/-]+\.[\w.@/:-]+"
-OVERRIDE = re.compile(rf"(?:\w+\+?=\()?((?:\+\+|\+)?(?:{KEY}|model_engine))=(.*)|(~{KEY})", re.DOTALL)
-HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-
-def starts_verl(text: str) -> bool:
-    """Whether a text is a shell script, not lines of KEY=VALUE."""
-    return bool(STARTS.search(text))
-
-
-def whole_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number, line) of a script's commands: lines that `\\` or a quote continues as one, without heredocs."""
-    number, held, begin, delimiter = 0, "", 1, None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if delimiter is not None:
-            delimiter = None if line.strip() == delimiter else delimiter
-            continue
-        begin = begin if held else number
-        held += line.removesuffix("\\") if line.endswith("\\") else f"{line}\n"
-        if line.endswith("\\") or unfinished(held):
-            continue
-        yield begin, held
-        heredoc, held = HEREDOC.search(held), ""
-        delimiter = heredoc[2] if heredoc else None
-    if held:
-        yield begin, held
-
-
-def unfinished(line: str) -> bool:
-    """Whether a quote is open at the end of a line."""
-    try:
-        shlex.split(line, comments=True)
-    except ValueError:
-        return True
-    return False
-
-
-def computed(node: ast.AST) -> int:
-    """The value of integer arithmetic, as a shell has it."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -computed(node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
-        return OPERATIONS[type(node.op)](computed(node.left), computed(node.right))
-    raise ValueError("expected integers and + - * / %")
-
-
-def expanded(line: str, known: dict[str, str], unknown: set[str], folder: str) -> str:
-    """A line with the values of its variables and its arithmetic; names without a value stay, and go to `unknown`.
-
-    Of commands in `$(…)` those that name the script's folder or a path are read, others stand as UNRUN.
-    """
-
-    def value(match: re.Match) -> str:
-        name = match[1] or match[2]
-        if name in known and (known[name] or match[3] is None):
-            return known[name]
-        if match[3] is not None:
-            return match[3]
-        unknown.add(name)
-        return match[0]
-
-    def number(match: re.Match) -> str:
-        try:
-            return str(computed(ast.parse(match[1].strip(), mode="eval").body))
-        except (SyntaxError, ValueError, ZeroDivisionError):
-            return match[0]
-
-    def output(match: re.Match) -> str:
-        command, *words = match[1].replace('"', "").split() or [""]
-        if command == "dirname":
-            return folder
-        if command == "realpath" or (command == "cd" and words[1:] == ["&&", "pwd"]):
-            return words[-1] if command == "realpath" else words[0]
-        return UNRUN
-
-    line = re.sub(r"\$\(\(.*?\)\)", lambda m: re.sub(r"(?<![\w${])([A-Za-z_]\w*)", r"$\1", m[0]), line)
-    line = ARITHMETIC.sub(number, VARIABLE.sub(value, VARIABLE.sub(value, line)))
-    for _ in range(line.count("$(")):  # from the inside
-        line = SUBSTITUTION.sub(output, line)
-    return line
-
-
-def shell_overrides(text: str, file: str) -> list[tuple[str, str | None, str]]:
-    """(key, value, place) of each override among the words of a script; it is read, never run.
-
-    Variables have the values that the script or the environment gives them. `if` and loops are not followed.
-
-    Raises:
-        UserError: a quote has no end.
-    """
-    known, found, folder = {**os.environ, "PWD": os.getcwd()}, [], str(Path(file).absolute().parent)
-    for number, line in whole_lines(text):
-        unknown: set[str] = set()
-        try:
-            words = shlex.split(expanded(line, known, unknown, folder), comments=True)
-        except ValueError as error:
-            raise UserError(f"{file}, line {number}: got {error}; expected a shell script") from None
-        setting = words[words[:1] in (["export"], ["readonly"], ["local"], ["declare"]) :]
-        for match in itertools.takewhile(bool, map(ASSIGNMENT.fullmatch, setting)):
-            known[match[1]] = match[2]
-        for word in words:
-            word = word.removesuffix(")") if word.count(")") > word.count("(") else word
-            if match := OVERRIDE.fullmatch(word):
-                found.append((match[1] or match[3], match[2], f"{file}, line {number}"))
-                missing = [f"${name}" for name in sorted(unknown) if re.search(rf"\$\{{?{name}\b", word)]
-                if missing or UNRUN in word:
-                    got = missing[0] if missing else "a command's output"
-                    say(f"note: {file}, line {number}: {got} is not known here; {word} is checked as it stands")
-    return found
-
-
 # -------------------------------------------------------------- hand written (src/programs/verl_train/hand_written.py)
 
-IGNORED, GONE = "ignores it", "no longer has it"
-# What is written in older guides, or looks right: key, or key=value -> (what verl does with it, what to write). Where a
-# key is a whole section, its keys stand below what to write.
-TODAY = {
-    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
-    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
-    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
-    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
-    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
-    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
-    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
-    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
-    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
-    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
-    "reward_model": (IGNORED, "the section reward"),
-    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
-    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
-    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
-    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
-    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
-    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
-    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
-    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
-    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
-    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
-    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
-    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
-    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
-    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
-    "data.datagen": (GONE, "data.custom_cls"),
-    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
-    "data.reward_fn_key": (IGNORED, "the column data_source"),
-    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
-    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
-    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
-    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
-    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
-    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
-    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
-    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
-    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
-    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
-    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
-    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
-    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
-    "ray_init": (GONE, "ray_kwargs.ray_init"),
-}
+LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
+SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
 SHOWN = (  # what the file came to
     *("algorithm.adv_estimator", "algorithm.use_kl_in_reward", "data.train_batch_size", f"{ROLLOUT}.n"),
     *(f"{ROLLOUT}.name", f"{ROLLOUT}.temperature", "data.max_prompt_length", "data.max_response_length"),
@@ -8688,10 +8512,6 @@ SHOWN = (  # what the file came to
     *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs", "trainer.total_training_steps"),
     *("trainer.save_freq", "reward.custom_reward_function.path", "reward.reward_manager.name"),
 )
-COUNTS = (  # what is computed with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs"),
-    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
-)
 
 
 @dataclass(frozen=True)
@@ -8699,145 +8519,67 @@ class Written(Override):
     """An override as it stands in a file; `source` says where."""
 
     def text(self) -> str:
-        """The line."""
         return self.key if self.value is None else f"{self.key}={self.value}"
 
 
 def read_overrides(file: str) -> list[Written]:
-    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them, or a shell script; `#` begins a comment.
+    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them; `#` begins a comment.
 
     Raises:
         UserError: the file cannot be read, has none, or a line is none.
     """
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
-    if starts_verl(text):
-        found = [Written(*override) for override in shell_overrides(text, file)]
-    else:
-        found = listed_overrides(text, file)
-    need(found, f"got --overrides {file} without any; expected KEY=VALUE, one a line, or a script that starts verl")
-    return found
-
-
-def listed_overrides(text: str, file: str) -> list[Written]:
-    """The overrides of a text with one a line."""
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    overrides = []
+    for number, line in enumerate(lines, start=1):
         comment = re.search(r"(^|\s)#[^'\"]*$", line)  # in quotes it is text
-        said = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
-        match = re.fullmatch(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)", said)
-        need(match or not said, f"{file}, line {number}: got {said!r}; expected KEY=VALUE, or # and a comment")
+        text = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
+        match = LINE.fullmatch(text)
+        if text and (not match or SECOND.fullmatch(match[2] or "")):
+            raise UserError(
+                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE a line, or # and a comment; for a shell "
+                "script, try a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`: `bash "
+                "COPY > overrides.txt` writes such lines"
+            )
         if match:
-            found.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
-    return found
-
-
-def today(override: Override) -> tuple[str, str] | None:
-    """(What verl does with a key of TODAY, what to write), the most exact one."""
-    bare, value = override.key.lstrip("+~"), str(override.value).strip().lower()
-    for trap in sorted(TODAY, key=len, reverse=True):
-        name, _, only = trap.partition("=")
-        if (bare == name or bare.startswith(f"{name}.")) and only in ("", value):
-            what, instead = TODAY[trap]
-            section = re.fullmatch(r"\+?[\w.]+", instead)
-            return what, instead + bare.removeprefix(name) * bool(section)
-    return None
+            overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
+    need(overrides, f"got --overrides {file} without any; expected KEY=VALUE, one a line")
+    for override in overrides:
+        if re.search(r"\$\w", str(override.value)):
+            say(f"note: {override.source}: {override.text()} has a variable of a shell, which verl takes as it stands")
+    return overrides
 
 
 def trap_findings(overrides: list[Written]) -> tuple[list[Written], list[str]]:
     """(The other overrides, findings about those that verl does not act upon, and about keys that stand twice)."""
-    found, rest, seen = [], [], {}
+    findings, rest, seen = [], [], {}
     values = {o.key.lstrip("+"): str(o.value).lower() for o in overrides}
-    both = {f"{ACTOR}.clip_ratio_low", f"{ACTOR}.clip_ratio_high"} <= {*values}
-    old = values.get("trainer.use_v1") == "false"
+    has_both_sides = {f"{ACTOR}.clip_ratio_low", f"{ACTOR}.clip_ratio_high"} <= {*values}
+    has_old_trainer = values.get("trainer.use_v1") == "false"
     for override in overrides:
-        key, trap = override.key.lstrip("+"), today(override)
-        if (key == f"{ACTOR}.clip_ratio" and both) or (key.startswith(f"{CORRECTION}.") and old):
-            trap = None  # beside both sides it may stand; the old trainer reads them
-        if trap:
-            what, instead = trap
-            found.append(f"key: got {override.text()} ({override.source}); verl {VERL} {what}; try {instead}")
+        key = override.key.lstrip("+")
+        advice = advice_today(key.lstrip("~"), str(override.value))
+        if (key == f"{ACTOR}.clip_ratio" and has_both_sides) or (key.startswith(f"{CORRECTION}.") and has_old_trainer):
+            advice = None  # beside both sides it may stand; the old trainer reads them
+        if advice:
+            effect, instead = advice
+            findings.append(f"key: got {override.text()} ({override.source}); verl {VERL} {effect}; try {instead}")
         else:
             rest.append(override)
         if key in seen:
-            found.append(f"twice: got {key} in {seen[key]} and {override.source}; expected it once, as the last wins")
+            got = f"twice: got {key} in {seen[key]} and {override.source}"
+            findings.append(f"{got}; expected it once, as the last wins")
         seen[key] = override.source
-    return rest, found
-
-
-def known_keys() -> list[str]:
-    """Every key of verl's own configuration."""
-    from omegaconf import OmegaConf
-
-    def below(node, prefix: str) -> list[str]:
-        if not isinstance(node, dict):
-            return [prefix]
-        return [prefix] * bool(prefix) + [
-            k for name, v in node.items() for k in below(v, f"{prefix}.{name}".lstrip("."))
-        ]
-
-    base, _ = compose_config([])
-    return below(OmegaConf.to_container(base, resolve=False), "")
-
-
-def with_suggestions(refused: list[str], overrides: list[Written]) -> list[str]:
-    """Findings about refused overrides, each with the nearest key of verl where its own is none."""
-    if not refused:
-        return []
-    known = known_keys()
-    unknown = [o for o in overrides if o.key.lstrip("+~") not in known]
-    near = [next((o.key for o in unknown if names(line, o)), "") for line in refused]
-    return [line + (suggest(key.lstrip("+~"), known) if key else "") for line, key in zip(refused, near, strict=True)]
-
-
-def names(line: str, override: Written) -> bool:
-    """Whether a finding of compose_config is about an override."""
-    return f"got {override.text()} (from {override.source})" in line
-
-
-def start_findings(composed) -> list[str]:
-    """What would stop, hang or silently shorten a run with this configuration."""
-    from omegaconf import OmegaConf
-    from verl.utils.config import omega_conf_to_dataclass
-
-    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
-    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
-    if missing:
-        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    found = validation_findings(composed)
-    try:
-        omega_conf_to_dataclass(composed.actor_rollout_ref.rollout)
-    except Exception as error:  # as validate_config's
-        found.append(f"validation: verl refuses the rollout: {type(error).__name__}: {error}")
-    if wrong := {key: x for key in COUNTS if not isinstance(x := OmegaConf.select(composed, key), int)}:
-        why = "expected an integer; try a value for its variable, as in `NODES=2 python …`"
-        return [*found, *(f"number: got {key}={x}; {why}" for key, x in wrong.items())]
-    trainer, cpus = composed.trainer, composed.ray_kwargs.ray_init.num_cpus
-    needed = cpus_needed(
-        trainer.nnodes * trainer.n_gpus_per_node, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
-    )
-    if isinstance(cpus, str) and UNRUN not in cpus:
-        found.append(f"number: got ray_kwargs.ray_init.num_cpus={cpus}; expected an integer")
-    elif isinstance(cpus, str):  # what a command such as nproc prints, where the script runs
-        say(f"note: num_cpus comes from a command; {needed} are needed, with fewer Ray waits for ever")
-    elif cpus is not None and cpus < needed:
-        found.append(f"cpus: got ray_kwargs.ray_init.num_cpus={cpus}; expected {needed}, or it waits for ever")
-    actor = composed.actor_rollout_ref.actor
-    if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
-        say("note: one update a batch, so the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
-    if trainer.save_freq <= 0:
-        found.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
-    return found + file_findings(composed)
+    return rest, findings
 
 
 def file_findings(composed) -> list[str]:
-    """Epochs that end before total_training_steps, a reward file without its function; notes on files not here."""
-    trainer, data, reward = composed.trainer, composed.data, composed.reward.custom_reward_function.path
-    found = reward_file_findings(composed.reward.custom_reward_function)
+    """Epochs that end before total_training_steps; notes on files that are not here."""
+    trainer, data = composed.trainer, composed.data
     files = {"data.train_files": data.train_files, "data.val_files": data.val_files}
-    files |= {"reward.custom_reward_function.path": reward} if reward else {}
+    files["reward.custom_reward_function.path"] = composed.reward.custom_reward_function.path
     for key, names in files.items():
         for name in [names] if isinstance(names, str) else names or []:
             if not name.startswith("pkg://") and not Path(name).expanduser().exists():
@@ -8845,112 +8587,88 @@ def file_findings(composed) -> list[str]:
     train = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
     paths = [Path(name).expanduser() for name in train]
     if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
-        return found
-    steps = sum(parquet_length(str(path)) for path in paths) // data.train_batch_size * trainer.total_epochs
-    if steps < trainer.total_training_steps:
-        what = f"steps: got {trainer.total_epochs} epochs of {steps // trainer.total_epochs} steps"
-        wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
-        found.append(f"{what}; expected {wanted}, or the run ends early, unsaved")
-    return found
+        return []
+    steps = sum(parquet_length(str(path)) for path in paths) // data.train_batch_size
+    if steps * trainer.total_epochs >= trainer.total_training_steps:
+        return []
+    got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
+    wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
+    return [f"{got}; expected {wanted}, or the run ends early, unsaved"]
 
 
-def reward_file_findings(reward) -> list[str]:
+def reward_file_findings(file: str | None, function: str | None) -> list[str]:
     """A reward file without the function that verl would call; the file is parsed, not run."""
-    path = Path(reward.path or "").expanduser()
+    path, function = Path(file or "").expanduser(), function or "compute_score"
     if not path.is_file():
         return []
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError) as error:
-        return [f"reward: got {path}, which is no Python ({error}); expected a file with {reward.name}"]
+        return [f"reward: got {path}, which is no Python ({error}); expected a file with {function}"]
     names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
-    if reward.name in names or any(reward.name in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
+    if function in names or any(function in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
         return []
     got = f"reward: got {path} with the functions {', '.join(names) or 'none'}"
-    return [f"{got}; expected reward.custom_reward_function.name={reward.name} among them{suggest(reward.name, names)}"]
+    return [f"{got}; expected reward.custom_reward_function.name={function} among them{suggest(function, names)}"]
 
 
 def check_alone(config: Config) -> None:
     """Raise UserError unless --overrides stands with --check only."""
     need(config.check, f"got --overrides {config.overrides} without --check; expected both: a run takes --override")
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=True, overrides=config.overrides))
-    others = [name for name, value in dataclasses.asdict(config).items() if value != usual[name]]
-    flags = " ".join(f"--{name}" for name in others)
-    need(not others, f"got {flags} with --overrides, which are all of the command; expected --check --overrides alone")
+    flags = " ".join(f"--{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
+    need(not flags, f"got {flags} with --overrides, which are all of the command; expected --check --overrides alone")
 
 
 def check_written(config: Config) -> int:
-    """--check --overrides: compose and validate with verl's own configuration; exit code 1 with findings."""
+    """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
     check_alone(config)
     overrides = read_overrides(config.overrides)
     rest, findings = trap_findings(overrides)
-    named = None if importlib.util.find_spec("verl") else name_findings(rest)
-    if named is not None:
-        return report_names(overrides, [*findings, *named])
+    report, wrong = {"verl": VERL, "overrides": len(overrides)}, name_findings(rest)
+    findings += [text for _, text in wrong or []]
+    values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
+    findings += reward_file_findings(
+        *(values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name"))
+    )
+    if wrong is not None and not importlib.util.find_spec("verl"):
+        checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
+        say(f"note: {checked}; for those, {INSTALL}")
+        return report_findings(report | {"checked": checked}, findings)
     need_verl()
-    report = {"verl": VERL, "overrides": len(overrides)}
+    rest = [o for o in rest if o not in [override for override, _ in wrong or []]]
     with contextlib.redirect_stdout(sys.stderr):  # verl prints
         composed, refused = compose_config(rest)
-        findings += with_suggestions(refused, rest)
-        if refused:  # what the others come to
-            composed, _ = compose_config([o for o in rest if not any(names(line, o) for line in refused)])
+        findings += refused
         if composed is not None:
-            if not composed_name_is_missing(composed) and missing_engine(composed.actor_rollout_ref.rollout.name):
-                say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
-            findings += start_findings(composed)
+            # what does not begin to be a configuration is told alone
+            findings += value_findings(composed) or [*config_findings(composed), *file_findings(composed)]
             report["settings"] = shown_settings(composed)
-    tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
-    for finding in findings:
-        say(f"finding: {finding}")
-    return int(bool(findings))
-
-
-def report_names(overrides: list[Written], findings: list[str]) -> int:
-    """What --check --overrides finds where verl is not installed: names, keys without effect, the reward's function."""
-    values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
-    reward = [values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name")]
-    findings += reward_file_findings(SimpleNamespace(path=reward[0], name=reward[1] or "compute_score"))
-    checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
-    tell(json.dumps({"verl": VERL, "overrides": len(overrides), "checked": checked, "findings": findings}, indent=1))
-    say(f"note: {checked}; for those, {INSTALL}")
-    for finding in findings:
-        say(f"finding: {finding}")
-    return int(bool(findings))
-
-
-def composed_name_is_missing(composed) -> bool:
-    """Whether the one key without a default, the rollout engine, was left out."""
-    from omegaconf import OmegaConf
-
-    return OmegaConf.is_missing(composed.actor_rollout_ref.rollout, "name")
+    return report_findings(report, findings)
 
 
 def shown_settings(composed) -> dict:
-    """What the configuration says at SHOWN, as JSON."""
     from omegaconf import OmegaConf
 
-    found = {key: OmegaConf.select(composed, key, throw_on_missing=False) for key in SHOWN}
-    return {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in found.items()}
+    values = {key: OmegaConf.select(composed, key, throw_on_missing=False) for key in SHOWN}
+    return {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in values.items()}
 
 
 # -------------------------------------------------------------------------- submit (src/programs/verl_train/submit.py)
 
 
 def fetch(address: str, path: str, timeout: float) -> dict:
-    """JSON from a cluster's dashboard."""
     with urllib.request.urlopen(address.rstrip("/") + path, timeout=timeout) as answer:
         return json.loads(answer.read())
 
 
 def need_cluster(address: str) -> None:
     """Raise UserError within seconds unless a Ray dashboard answers there."""
-    need(
-        re.fullmatch(r"https?://[^/\s]+/?", address),
-        f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265",
-    )
+    got = f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265"
+    need(re.fullmatch(r"https?://[^/\s]+/?", address), got)
     try:
-        found = fetch(address, "/api/version", 10)
+        version = fetch(address, "/api/version", 10)
     except (OSError, ValueError) as error:
         if getattr(error, "code", None) in (401, 403):  # it asks for a token, which Ray's own client sends
             return
@@ -8958,7 +8676,8 @@ def need_cluster(address: str) -> None:
             f"got --submit {address}, where no Ray cluster answers ({error}); expected the address that "
             "`ray start --head --dashboard-host=0.0.0.0` prints; try to open it in a browser"
         ) from None
-    need("ray_version" in found, f"got --submit {address}, which answers {str(found)[:80]}; expected a Ray dashboard")
+    other = f"got --submit {address}, which answers {str(version)[:80]}; expected a Ray dashboard"
+    need("ray_version" in version, other)
 
 
 def cluster_findings(config: Config, address: str) -> list[str]:
@@ -8990,21 +8709,20 @@ def submit_job(config: Config) -> int:
     lacking = cluster_findings(config, config.submit)
     need(not lacking, f"{'; '.join(lacking)}; try fewer --nodes or --gpus_per_node")
     folder = Path(job.output) / "job"
-    say_findings(config, job)
+    say_findings(config, job.parameters)
     say_local_paths(config, job)
-    need_whole(loading_findings(config, folder) + split_findings(folder / "verl_reward.py"))
-    theirs = ("rewards_*", "environment", "own_*")
-    copies = [path for name in theirs for path in folder.glob(f"{name}/**/*") if path.is_file()]
-    sent = sorted(str(path.relative_to(folder)) for path in copies)
-    say(f"note: your files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    need_sound_job(config, folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    names = sorted(str(path.relative_to(folder)) for path in files if "__pycache__" not in path.parts)
+    users = [name for name in names if name.startswith(("rewards_", "environment/", "own_"))]
+    say(f"note: your files that are sent: {', '.join(users)}")
+    size = sum(path.stat().st_size for path in files)
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:
         from ray.job_submission import JobStatus, JobSubmissionClient
     except ImportError:
-        raise UserError(
-            f"got a Python without ray ({sys.executable}); expected the cluster's version; {INSTALL}"
-        ) from None
+        got = f"got a Python without ray ({sys.executable})"
+        raise UserError(f"{got}; expected the cluster's version; {INSTALL}") from None
     (folder / "run.sh").unlink(missing_ok=True)
     with without_variables("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray would take them for the address given
         client = JobSubmissionClient(config.submit)
@@ -9026,10 +8744,10 @@ def submit_job(config: Config) -> int:
         log = log or client.get_job_logs(name)
         tail = "\n".join(log.splitlines()[-30:])
         say(f"{tail}\nerror: job {name} is {status.value}: {client.get_job_info(name).message}")
-        why = reward_failure(log, Path(job.output) / REWARD_ERROR)
-        if why:
-            say(f"error: {why}")
-        return 3 if why else 1
+        failure = reward_failure(log, Path(job.output) / REWARD_ERROR)
+        if failure:
+            say(f"error: {failure}")
+        return 3 if failure else 1
     tell(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
     return 0
 
@@ -9066,8 +8784,8 @@ def reward_failure(log: str, error_file: Path) -> str:
     """The words of a reward or environment that failed, from anywhere in a job's log or from its file; "" if none."""
     with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
         return error_file.read_text(encoding="utf-8").strip()
-    found = FAILED_REWARD.search(log)
-    return found[1].strip() if found else ""
+    match = FAILED_REWARD.search(log)
+    return match[1].strip() if match else ""
 
 
 class LostJob(UserError):
@@ -9086,8 +8804,8 @@ def follow(client, name: str, pause: float = 2.0) -> str:
         except (OSError, RuntimeError) as error:  # those of requests are OSErrors
             ended, missed = False, missed + 1
             if missed > 15:
-                what = f"got no answer about job {name} ({error}); expected its status"
-                raise LostJob(f"{what}; it may still run; try ray job logs --follow {name}") from error
+                got = f"got no answer about job {name} ({error}); expected its status"
+                raise LostJob(f"{got}; it may still run; try ray job logs --follow {name}") from error
         sys.stderr.write(log[seen:])
         sys.stderr.flush()
         seen = max(seen, len(log))
@@ -9134,7 +8852,6 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 
 
 def batch_file(config: Config, job: Layout) -> str:
-    """The sbatch file of --slurm."""
     least = cpus_needed(config.gpus_per_node, 1)
     need(
         not config.cpus or config.cpus >= least,
@@ -9165,8 +8882,8 @@ def run_local(config: Config) -> int:
     folder, output = Path(job.folder), Path(job.output)
     if address := os.environ.get("RAY_ADDRESS"):
         say(f"note: RAY_ADDRESS {address} is left aside, as --run starts a Ray of its own; try --submit for a cluster")
-    say_findings(config, job)
-    need_whole(split_findings(folder / "verl_reward.py"))
+    say_findings(config, job.parameters)
+    need_sound_job(config, folder)
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
     log, stopped = output / "verl.log", []
     child = subprocess.Popen(
@@ -9258,8 +8975,8 @@ def print_files(config: Config) -> int:
     tell(text, end="")
     for line in memory_plan(config, job.parameters):
         say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
-    say_findings(config, job)
-    for finding in split_findings(Path(job.folder) / "verl_reward.py") if config.slurm else ():
+    say_findings(config, job.parameters)
+    for finding in job_findings(config, Path(job.folder)) if config.slurm else ():
         say(f"warning: {finding}")
     return 0
 
@@ -9271,8 +8988,11 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] == [RECORD]:
             return record(*argv[1:])
         words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
-        machines = hardware_flags(words)
-        run = trl_run(machines + words)
+        machines, given = hardware_flags(words), given_flags(words)
+        if given.from_trl:  # before its file is read or run
+            check_action(given)
+            need_new_folder(given.export or "")
+        run = trl_run(words, machines)
         config = parse_config(machines + (run.flags if run else []) + words)
         check_units(dataclasses.asdict(config), argv)
         if config.overrides:

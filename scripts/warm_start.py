@@ -49,61 +49,62 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       154-217  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       220-260  bundle          Where this bundle and its embedded model, data and rewards lie
-#       263-416  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       419-558  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       561-704  processes       The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
-#       707-746  exit codes      How a program ends: errors that a user can mend become a message and an exit code
-#      749-1060  data files      Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
-#     1063-1194  tables          Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1197-1377  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1380-1538  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1541-1725  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#     1728-1887  chat            Chat templates: their settings, what they write for messages, and strings that …
-#     1890-1922  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1925-2024  prompts         Prompts as token ids, and the endless reshuffled stream that a step takes its batch …
-#     2027-2105  pass rates      Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a warm …
-#     2108-2159  text servers    Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2162-2187  reward texts    Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2190-2382  user code       What a reward may change of the process: it and the trainer have each their own
-#     2385-2633  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     2636-2791  reward calls    Calling rewards: one event loop for async ones, with limits and retries
-#     2794-2916  rewards         The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2919-2957  numerics        Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     2960-3009  precision       Precision: what auto stands for, TF32, the dtype of matrix products
-#     3012-3203  adapters        LoRA adapters: what their folders say, and loading them onto the base that they were …
-#     3206-3247  tokenizers      Tokenizers, loaded and saved as they were
-#     3250-3432  models          Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3435-3597  key cache       Keys and values of texts that are sampled: rooms that grow by blocks, and texts that …
-#     3600-3703  group cache     Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3706-3877  shared prompts  A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     3880-4024  forward         One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4027-4063  batches         Padding, collating, micro-batches under a budget of tokens
-#     4066-4268  cache probe     What the cache and the attention of a model can do, measured before anything is sampled
-#     4271-4423  sampling        Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4426-4620  sync check      Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4623-4687  vllm options    vLLM: the versions that work here, and options of its engine by name
-#     4690-4741  generators      The random generators that a user's code may draw from: their states, taken and put …
-#     4744-4923  sampling vllm   Sampling with vLLM on the same GPU, and copying the weights into it
-#     4926-5053  early scores    Scoring completions while others are sampled: a slow judge or a sandbox costs only …
-#     5056-5107  rollouts        Sampling and scoring the rows of a batch over all processes
-#     5110-5128  optimizer       Learning rates, their schedule, checkpointed layers, the clipped and applied gradients
-#     5131-5363  memory          The memory that a run will need, from the shape of its networks
-#     5366-5441  plan            What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5444-5560  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5563-5582  checkpoints     Checkpoints, resuming, the exported model
-#     5585-5748  settings        Settings of the warm start and what contradicts what
-#     5751-5777  whole files     Files that appear whole or not at all
-#     5780-5802  leaks           Held-out prompts never train: compared by their text, and but for case, white space, …
-#     5805-5902  solutions       Solutions as token ids: what the RL trainers' prompt is followed by, and the end token
-#     5905-6057  workshop        What a run works with: the policy of a round, who samples with it, where its files …
-#     6060-6208  samples         Samples of a round: drawn in parts that are written as they come, then chosen
-#     6211-6284  measure         Where the model stands on held-out prompts, and whether RL can take over
-#     6287-6473  supervise       A round's training: TRL's SFTTrainer on token ids that are made here
-#     6476-6526  handover        What comes after the warm start: final/, and the command of the RL run
-#     6529-6592  dry run         --dry_run: settings, what a round samples and trains, memory
-#     6595-6761  run             The rounds and the command line
+#       155-218  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       221-261  bundle            Where this bundle and its embedded model, data and rewards lie
+#       264-417  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       420-581  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       584-727  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
+#       730-769  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      772-1083  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1086-1217  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1220-1400  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1403-1561  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1564-1748  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1751-1910  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1913-1945  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1948-2047  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2050-2128  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2131-2182  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2185-2210  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2213-2405  user code         What a reward may change of the process: it and the trainer have each their own
+#     2408-2656  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2659-2814  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2817-2939  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2942-2980  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     2983-3032  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3035-3226  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3229-3270  tokenizers        Tokenizers, loaded and saved as they were
+#     3273-3455  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3458-3620  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3623-3726  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3729-3900  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     3903-4047  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4050-4086  batches           Padding, collating, micro-batches under a budget of tokens
+#     4089-4291  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4294-4446  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4449-4643  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4646-4710  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4713-4764  generators        The random generators that a user's code may draw from: their states, taken and …
+#     4767-4946  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4949-5076  early scores      Scoring completions while others are sampled: a slow judge or a sandbox costs only …
+#     5079-5130  rollouts          Sampling and scoring the rows of a batch over all processes
+#     5133-5187  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5190-5208  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     5211-5443  memory            The memory that a run will need, from the shape of its networks
+#     5446-5521  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5524-5640  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5643-5662  checkpoints       Checkpoints, resuming, the exported model
+#     5665-5805  settings          Settings of the warm start and what contradicts what
+#     5808-5834  whole files       Files that appear whole or not at all
+#     5837-5859  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5862-5959  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     5962-6114  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6117-6265  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6268-6341  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6344-6530  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6533-6583  handover          What comes after the warm start: final/, and the command of the RL run
+#     6586-6649  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6652-6818  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -443,6 +444,28 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
     return field(
         metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
     )
+
+
+def in_order(**after):
+    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+
+    The order is that of --help, of the YAML template and of saved settings.
+    """
+
+    def decorate(config_class):
+        fields = config_class.__dataclass_fields__
+        order = list(config_class.__base__.__dataclass_fields__)
+        previous = order[-1]
+        for name in config_class.__annotations__:
+            if name not in order or name in after:
+                order = [other for other in order if other != name]
+                before = after.get(name, previous)
+                order.insert(order.index(before) + 1 if before else 0, name)
+            previous = name
+        config_class.__dataclass_fields__ = {name: fields[name] for name in order}
+        return config_class
+
+    return decorate
 
 
 def parse_bool(text: str) -> bool:
@@ -5107,6 +5130,63 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure, shares)
 
 
+# ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
+
+
+@dataclass
+class RunSettings(BaseConfig):
+    """What all trainers have."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting(
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+    )
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
+    # optimization
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    # logs and checkpoints
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(
+        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
+    )
+
+
 # ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
 
 
@@ -5596,27 +5676,18 @@ OF_SAMPLES = (
 )
 
 
+@in_order(
+    completion_column="prompt_column",
+    device="precision",
+    gradient_checkpointing="attn_implementation",
+    save_every="lora_alpha",
+)
 @dataclass
-class Config(BaseConfig):
-    """All settings and their defaults; every field is a flag and a key of --config."""
+class Config(RunSettings):
+    """All settings and their defaults: those of RunSettings and these; each is a flag and a key of --config."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
-    )
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
-    )
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
     seed: int = setting(0, "seed of prompts, samples and the order of training")
     # where solutions come from
@@ -5663,7 +5734,6 @@ class Config(BaseConfig):
         128, "sequences sampled at once; so many are written to disk together", positive=True
     )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
     check_sync: int = setting(
         1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
     )
@@ -5677,26 +5747,13 @@ class Config(BaseConfig):
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
     packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
-    attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
-    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
 
     # what the parts read and this program does not offer
     load_in_4bit = False
