@@ -2,10 +2,11 @@
 
 import re
 
+from parts.foundation.file_text import file_text
 from parts.reading.log_reading import common_name
 from parts.reading.metric_names import OURS
-from programs.report.glossary import GLOSSARY_TEXT
 
+GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
@@ -17,18 +18,18 @@ OTHER = "Other metrics of the log"
 
 def read_glossary() -> dict[str, dict]:
     """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order."""
-    found, group, entry, part = {}, "", {}, ""
+    glossary, group, cells, cell = {}, "", {}, ""
     for line in GLOSSARY_TEXT.splitlines():
         if line.startswith("# "):
             group = line[2:]
         elif not line.startswith(" "):
-            entry = found[line] = {"group": group, "meaning": "", "healthy": "", "warning": ""}
-        elif line.startswith("    "):
-            entry[part] += f" {line.strip()}"
+            cells = glossary[line] = {"group": group, "meaning": "", "healthy": "", "warning": ""}
+        elif line.startswith("    "):  # the cell goes on
+            cells[cell] += f" {line.strip()}"
         else:
-            part = {"+": "healthy", "!": "warning"}.get(line[2], "meaning")
-            entry[part] = line[2:] if part == "meaning" else line[4:]
-    return found
+            cell = {"+": "healthy", "!": "warning"}.get(line[2], "meaning")
+            cells[cell] = line[2:].lstrip("+! ")
+    return glossary
 
 
 def our_name(key: str, dialect: str) -> str:

@@ -1,6 +1,4 @@
-"""The page's script, third part: the table of samples and its filters."""
-
-SCRIPT_SAMPLES = r"""
+// The table of samples and its filters.
 const RUN = 0, STEP = 1, KIND = 2, SCORE = 3, FINISHED = 4, PROMPT = 5, COMPLETION = 6, REWARDS = 7, OTHERS = 8;
 const ROW_HEIGHT = 30;
 const samples = {rows: [], prompts: [], found: [], chosen: -1, sort: null, names: [], lines: []};
@@ -176,4 +174,3 @@ async function startSamples() {
     }
   });
 }
-"""

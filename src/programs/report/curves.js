@@ -1,6 +1,4 @@
-"""The page's script, second part: the curves, which plotly draws."""
-
-SCRIPT_CURVES = r"""
+// The curves, which plotly draws.
 const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, words: "", charts: [], range: null};
 
 // Exponential moving average, each value divided by the weight that it stands for.
@@ -38,7 +36,7 @@ function bandTraces(series, names) {
   const [mean, low, high] = [band.mean, band.low, band.high].map(v => weight ? smoothed(v, weight) : v);
   const edge = {mode: "lines", line: {width: 0}, hoverinfo: "skip", showlegend: false};
   return [lineOf(band.x, low, i, edge),
-    lineOf(band.x, high, i, {...edge, fill: "tonexty", fillcolor: runColor(i) + "33"}),
+    lineOf(band.x, high, i, {...edge, fill: "tonexty"}),
     lineOf(band.x, mean, i, {name: safeName(`mean of ${series.length} seeds: ${names}`)})];
 }
 
@@ -196,4 +194,3 @@ async function startCurves() {
   place.style.minHeight = 0; // which kept the place of the charts
   whenTheme.push(redraw);
 }
-"""
