@@ -3,18 +3,18 @@
 from pathlib import Path
 
 from parts.foundation.messages import tell
+from parts.reading.findings import NOT_JUDGED, columns_to_try
 from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.reading.verdict import NOT_JUDGED
 
 
-def print_verdict(data: dict) -> None:
+def print_verdict(run: LoggedRun, data: dict) -> None:
     """A run's verdict for a person."""
     first, last = data["steps"]
     count = sum(f["severity"] == "finding" for f in data["findings"])
     verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
     if data["verdict"].startswith(NOT_JUDGED):
-        tell("  try --columns reward=NAME length=NAME kl=NAME, with the log's names")
+        tell(f"  try --columns {columns_to_try(run)}; what the log does not have is then left out")
     for f in data["findings"]:
         tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
         tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")
@@ -22,7 +22,7 @@ def print_verdict(data: dict) -> None:
             tell(f"    {'change ' if i == 0 else '       '} {change}")
         tell(f"    source  {f['source']}")
     if data["not_judged"]:
-        tell(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+        tell(f"\n  the log has no figures for {', '.join(data['not_judged'])}")
 
 
 PANELS = [

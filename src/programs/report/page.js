@@ -1,4 +1,4 @@
-// The page: elements, text that is shown as text, unpacking, themes, renewal; it starts curves and samples.
+// The page: elements, text shown as text, unpacking, themes, renewal; starts curves and samples.
 const pageNonce = document.currentScript.nonce;
 const byId = id => document.getElementById(id);
 
