@@ -153,6 +153,7 @@ MEASURES = {
     "accuracy": ("accuracy", ("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
     "KL": ("kl", ("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
 }
+SPREAD = "spread of the reward"
 SPREADS = {"ours": "reward/std", "trl": "reward_std", "verl": "critic/score/max and critic/score/min"}
 
 
@@ -195,21 +196,25 @@ def unread_measures(run: LoggedRun) -> dict[str, str]:
     level = level_of_all_steps(run)
     if level is not None:
         saw = f"the mean reward is {level:.4g} at nearly every step, as if all completions scored the same"
-        unread["spread of the reward"] = f"needs {SPREADS[dialect_of(run)]} ({saw})"
+        unread[SPREAD] = f"needs {SPREADS[dialect_of(run)]} ({saw})"
     return unread
 
 
-def columns_to_try(run: LoggedRun) -> str:
-    """The --columns that make a run judged as far as its log goes."""
-    pairs = []
+def remedies(run: LoggedRun) -> list[str]:
+    """How a run that is not judged could be, as far as its log goes."""
+    unread, pairs, advice = unread_measures(run), [], []
     for measure, (figure, series, _) in MEASURES.items():
         names = [run.names[name] for name in series if name in run.names] or names_like(run, measure)
         if names or measure == "reward":
             pairs.append(f"{figure}={names[0] if names else 'NAME'}")
-    spread = [key for key in unknown_keys(run) if re.search("std|stdev|variance", key, re.IGNORECASE)]
-    if level_of_all_steps(run) is not None:
-        pairs.append(f"reward_std={spread[0] if spread else 'NAME'}")
-    return " ".join(pairs)
+    spreads = [key for key in unknown_keys(run) if re.search("std|stdev|variance", key, re.IGNORECASE)]
+    if SPREAD in unread and spreads:
+        pairs.append(f"reward_std={spreads[0]}")
+    elif SPREAD in unread:
+        advice = ["logging the standard deviation of a step's scores; scripts/reward_preflight.py scores gold answers"]
+    if spreads or unread.keys() - {SPREAD}:
+        advice.insert(0, f"--columns {' '.join(pairs)}; what the log does not have is then left out")
+    return advice
 
 
 def judgement(run: LoggedRun, findings: list[Finding], left_out: list[str]) -> dict:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parts.reading.logged_run import LoggedRun, UnreadableError
 from parts.reading.metric_names import HELD_OUT, NAMES, OURS, PARTS
-from parts.reading.plain_logs import NAMED_COLUMNS, plain_rows, renamed
+from parts.reading.plain_logs import FIGURES, NAMED_COLUMNS, plain_rows, renamed
 from parts.reading.run_settings import flat_config, our_settings, page_settings, printed_config, verl_settings
 from parts.reading.sample_dumps import trl_samples, verl_samples
 
@@ -175,7 +175,10 @@ def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
         lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
         flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
         rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
-        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+        run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+        given = {FIGURES[figure]: column for figure, column in columns.items()}
+        run.names = {name: given.get(key, key) for name, key in run.names.items()}
+        return run
     if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
         rows = [row for row in whole["log_history"] if isinstance(row, dict)]
         config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
