@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" / "report" / "glossary.txt"
-MARKS = ("  ", "  + ", "  ! ")  # before meaning, healthy, warning
+MARKS = ("{key}: ", "  + ", "  ! ")  # before meaning, healthy, warning
 
 
 def entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -30,15 +30,15 @@ def entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def glossary(text: str) -> str:
-    """Group, then each metric with its meaning, + what is healthy, ! what is a warning."""
+    """Group, then each metric: its meaning, + what is healthy, ! what is a warning."""
     lines, group = [], ""
     for title, key, cells in entries(text):
         lines += [f"# {title}"] if title != group else []
-        lines.append(key)
         group = title
         for mark, cell in zip(MARKS, cells, strict=True):
-            if cell != "–":
-                lines += textwrap.wrap(cell, 118, initial_indent=mark, subsequent_indent="    ", break_on_hyphens=False)
+            if cell != "–" or mark is MARKS[0]:
+                start = mark.format(key=key)
+                lines += textwrap.wrap(cell, 118, initial_indent=start, subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 

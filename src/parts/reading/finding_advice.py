@@ -7,22 +7,23 @@ IF_CUT = "if completions are cut"  # advice that ends so is left out where the l
 
 
 def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
-    """Entries of a text file: {name: {mark: texts}}, "" without a mark; under "#" the heading above the entry.
+    """Entries of a text file: {name: {mark: texts}}; under "#" the heading above an entry, under "" its first text.
 
-    A name begins a line, its texts are indented by two with their mark (+, !, - or =), their further lines by four.
+    A line begins `name: text`, further texts are indented by two with a mark (+, !, - or =), their next lines by four.
     """
     entries, heading, entry, texts = {}, "", {}, []
     for line in text.splitlines():
         if line.startswith("# "):
             heading = line[2:]
-        elif not line.startswith(" "):
-            entry = entries[line] = {"#": [heading]}
         elif line.startswith("    "):
             texts[-1] += f" {line.strip()}"
+        elif line.startswith("  "):
+            texts = entry.setdefault(line[2], [])
+            texts.append(line[4:])
         else:
-            mark = line[2] if line[2] in "+!-=" else ""
-            texts = entry.setdefault(mark, [])
-            texts.append(line[2:].removeprefix(f"{mark} "))
+            name, _, text = line.partition(": ")
+            texts = [text]
+            entry = entries[name] = {"#": [heading], "": texts}
     return entries
 
 

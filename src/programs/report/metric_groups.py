@@ -3,6 +3,7 @@
 import re
 
 from parts.foundation.file_text import file_text
+from parts.reading.finding_advice import marked_texts
 from parts.reading.log_reading import common_name
 from parts.reading.metric_names import OURS
 
@@ -18,18 +19,11 @@ OTHER = "Other metrics of the log"
 
 def read_glossary() -> dict[str, dict]:
     """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order."""
-    glossary, group, cells, cell = {}, "", {}, ""
-    for line in GLOSSARY_TEXT.splitlines():
-        if line.startswith("# "):
-            group = line[2:]
-        elif not line.startswith(" "):
-            cells = glossary[line] = {"group": group, "meaning": "", "healthy": "", "warning": ""}
-        elif line.startswith("    "):  # the cell goes on
-            cells[cell] += f" {line.strip()}"
-        else:
-            cell = {"+": "healthy", "!": "warning"}.get(line[2], "meaning")
-            cells[cell] = line[2:].lstrip("+! ")
-    return glossary
+    parts = {"group": "#", "meaning": "", "healthy": "+", "warning": "!"}
+    return {
+        name: {part: entry.get(mark, [""])[0] for part, mark in parts.items()}
+        for name, entry in marked_texts(GLOSSARY_TEXT).items()
+    }
 
 
 def our_name(key: str, dialect: str) -> str:
