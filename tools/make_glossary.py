@@ -37,8 +37,8 @@ def glossary(text: str) -> str:
         group = title
         for mark, cell in zip(MARKS, cells, strict=True):
             if cell != "–" or mark is MARKS[0]:
-                start = mark.format(key=key)
-                lines += textwrap.wrap(cell, 118, initial_indent=start, subsequent_indent="    ", break_on_hyphens=False)
+                indents = {"initial_indent": mark.format(key=key), "subsequent_indent": "    "}
+                lines += textwrap.wrap(cell, 118, **indents, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 

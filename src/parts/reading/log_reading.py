@@ -10,7 +10,7 @@ from pathlib import Path
 from parts.reading.logged_run import LoggedRun, UnreadableError
 from parts.reading.metric_names import HELD_OUT, NAMES, OURS, PARTS
 from parts.reading.plain_logs import FIGURES, NAMED_COLUMNS, plain_rows, renamed
-from parts.reading.run_settings import flat_config, our_settings, page_settings, printed_config, verl_settings
+from parts.reading.run_settings import our_settings, page_settings, printed_config, verl_settings
 from parts.reading.sample_dumps import trl_samples, verl_samples
 
 # what of its settings TRL's trainer_state.json has
@@ -165,36 +165,28 @@ def numbered(rows: list[dict]) -> list[dict]:
 
 def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
     """Read any of the formats, or what stands in the named columns."""
-    whole = None
-    if text.lstrip()[:1] in "{[":
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError):
-            whole = None
+    (rows, bad, count), history, config = rows_of_json(text), [], {}
+    try:
+        state = json.loads(text) if text.lstrip()[:1] == "{" else {}
+        history = [row for row in state.get("log_history") or [] if isinstance(row, dict)]
+        config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        pass
     if columns:
-        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
-        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
-        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
-        run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
-        given = {FIGURES[figure]: column for figure, column in columns.items()}
-        run.names = {name: given.get(key, key) for name, key in run.names.items()}
-        return run
-    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
-        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
-        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
-    rows, bad, count = rows_of_json(text)
+        return parse_columns(path, history or rows or console_steps(text) or plain_rows(text), columns)
+    if history:
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(history), "trl")
     if rows and len(rows) * 2 >= count:
         run = parse_rows(path, rows)
         if bad:
             torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
-            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
-            run.remarks.append(f"{what} (line {bad[0]}); left out")
+            flaw = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {bad[0]}); left out")
         return run
     rows = console_steps(text)
     if rows:
         config = printed_config(text)
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=config)
         return drop_padded(fill_series(run, rows, "verl"))
     rows = console_dicts(text)
     if rows:
@@ -202,12 +194,21 @@ def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
         run.remarks.append("the console shows no steps: they are counted entries")
         return fill_series(run, numbered(rows), "trl")
     rows = plain_rows(text)
-    if rows:
-        return parse_rows(path, rows)
-    raise UnreadableError(
+    need_log(
+        rows,
         f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
     )
+    return parse_rows(path, rows)
+
+
+def parse_columns(path: Path, rows: list[dict], columns: dict[str, str]) -> LoggedRun:
+    """A run of rows whose figures have the names that --columns gives; findings name these."""
+    rows = renamed([row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows], columns, path)
+    run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+    given = {FIGURES[figure]: column for figure, column in columns.items()}
+    run.names = {name: given.get(key, key) for name, key in run.names.items()}
+    return run
 
 
 def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
@@ -304,8 +305,8 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
         run.samples, remarks = trl_samples(folder, run.rows)
     else:
         if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
-            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
-            run.settings, run.config = verl_settings(config), flat_config(config)
+            run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings = verl_settings(run.config)
         run.samples, remarks = verl_samples(folder, run.config)
     run.remarks += remarks
 

@@ -65,6 +65,8 @@ function color(name) {
   return value;
 }
 const runColor = i => color("--run" + i % 8);
+// A dot in a run's colour.
+const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
 const whenTheme = [];
 
 function themes() {
