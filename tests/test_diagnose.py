@@ -856,6 +856,10 @@ LEVEL = {  # rows of n, arguments, what the verdict needs; with a spread that sh
         lambda n: {"critic/score/mean": 1.0, "response_length/mean": 9.0},
         *((), "critic/score/max", {"critic/score/max": 1.0, "critic/score/min": 0.0}),
     ),
+    "verl, half of the spread": (
+        lambda n: {"critic/score/mean": 0.0, "response_length/mean": 9.0, "critic/score/max": 1.0},
+        *((), "critic/score/max and", {"critic/score/min": 0.0}),
+    ),
     "named columns": (lambda n: {"ret": -2.5}, ("--columns", "reward=ret"), "reward_std", {"reward_std": 0.4}),
     "from the third step on": (
         lambda n: {"ret": 0.25 if n > 2 else 0.1 * n},

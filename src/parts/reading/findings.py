@@ -154,6 +154,7 @@ MEASURES = {
     "KL": ("kl", ("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
 }
 SPREAD = "spread of the reward"
+SPREAD_SERIES = ({"score_std"}, {"zero_std"}, {"score_max", "score_min"}, {"advantage_max", "advantage_min"})
 SPREADS = {"ours": "reward/std", "trl": "reward_std", "verl": "critic/score/max and critic/score/min"}
 
 
@@ -171,27 +172,25 @@ def names_like(run: LoggedRun, measure: str) -> list[str]:
 
 def level_of_all_steps(run: LoggedRun) -> float | None:
     """The mean reward of four steps in five, where it is one number and the log has nothing of the scores' spread."""
-    scores = [float(f"{score:.9g}") for score in run.values("score")]
-    if len(scores) < TREND_STEPS or {"score_std", "score_max", "zero_std", "advantage_max"} & run.series.keys():
+    scores = [f"{score:.6g}" for score in run.values("score")]
+    if len(scores) < TREND_STEPS or any(spread <= run.series.keys() for spread in SPREAD_SERIES):
         return None
     level = statistics.mode(scores)
-    return level if scores.count(level) >= 0.8 * len(scores) else None
+    return float(level) if scores.count(level) >= 0.8 * len(scores) else None
 
 
 def unread_measures(run: LoggedRun) -> dict[str, str]:
     """What could not be judged, each with what the log has or lacks for it."""
-    unread, taught = {}, any("kl/teacher" in row for row in run.rows)
+    unread, keys = {}, dict.fromkeys(str(key) for row in run.rows for key in row)
     for measure, (_, series, _) in MEASURES.items():
-        if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):
+        if any(name.startswith(series) for name in run.series) or (measure == "reward" and "kl/teacher" in keys):
             continue
         near = names_like(run, measure) if dialect_of(run) != "ours" else []
         if run.format == NAMED_COLUMNS:  # whose user has said what the log has
             if measure == "reward":
                 unread[measure] = "reward (no column is named for it)"
         elif near or measure in ("reward", "completion length"):
-            names = (
-                near or unknown_keys(run) or [str(key) for key in dict.fromkeys(key for row in run.rows for key in row)]
-            )
+            names = near or unknown_keys(run) or list(keys)
             unread[measure] = f"{measure} (the log has {', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
     level = level_of_all_steps(run)
     if level is not None:
