@@ -64,9 +64,14 @@ PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 HEALTHY = [name for name, found in MATERIAL.items() if not found]
 
 
+def findings_of(source, **options) -> list:
+    """Findings and notes of a log."""
+    return diagnose.diagnose(diagnose.load_run(str(source), **options))[0]
+
+
 def ids(source, severity="finding", **options) -> set[str]:
     """Ids of the findings (or notes) of a log."""
-    return {f.id for f in diagnose.diagnose(diagnose.load_run(str(source), **options))[0] if f.severity == severity}
+    return {f.id for f in findings_of(source, **options) if f.severity == severity}
 
 
 def rows_of(name: str) -> list[dict]:
@@ -105,7 +110,7 @@ def test_real_log_gives_its_findings_and_no_others(name):
 def test_equal_scores_are_told_from_a_learning_rate_that_is_too_low(tmp_path):
     def saw(name, **changed):
         rows = [row | {k: v for k, v in changed.items() if row["step"]} for row in rows_of(name)]
-        findings = diagnose.diagnose(diagnose.load_run(str(write_run(tmp_path / "run", rows, config_of(name)))))[0]
+        findings = findings_of(write_run(tmp_path / "run", rows, config_of(name)))
         return next(found.saw for found in findings if found.id == "constant-reward")
 
     constant = {"reward/mean": 0.0, "reward/std": 0.0}
@@ -128,7 +133,7 @@ def test_a_longer_limit_is_advised_for_equal_scores_unless_the_log_shows_that_no
         row.pop("rollout/truncated_frac", None)
         if row["step"] and shares != [None]:
             row["rollout/truncated_frac"] = shares[row["step"] % len(shares)]
-    found = diagnose.diagnose(diagnose.load_run(str(write_run(tmp_path / "run", rows, config_of("grpo_never")))))[0]
+    found = findings_of(write_run(tmp_path / "run", rows, config_of("grpo_never")))
     finding = next(found for found in found if found.id == "constant-reward")
     assert ("raise --max_completion_length if completions are cut" in finding.change) is advised
     assert ("none was cut" in finding.saw) is (not any(shares) and shares != [None])
@@ -314,7 +319,7 @@ def critic_run(folder, variances: list[float], config: dict | None = None, rise:
 
 def critic_finding(run):
     """The finding or note about the critic, or None."""
-    return next((f for f in diagnose.diagnose(diagnose.load_run(str(run)))[0] if f.id == "critic-useless"), None)
+    return next((f for f in findings_of(run) if f.id == "critic-useless"), None)
 
 
 CRITICS = {  # explained variances by step, and whether they are a finding
@@ -462,10 +467,10 @@ def test_forecast_stands_in_the_finding(tmp_path):
         for step in range(1, 13)
     ]
     run = write_run(tmp_path / "run", rows)
-    saw = {f.id: f.saw for f in diagnose.diagnose(diagnose.load_run(str(run), 2))[0]}["no-signal"]
+    saw = {f.id: f.saw for f in findings_of(run, group_size=2)}["no-signal"]
     assert "82% at pass rate 0.9" in saw and "groups of 2" in saw  # 0.81 + 0.01
     assert "groups of 8 would bring it to 43%" in saw  # 0.9^8 = 0.430; groups of 4: 66 %
-    saw = {f.id: f.saw for f in diagnose.diagnose(diagnose.load_run(str(run), 16))[0]}["no-signal"]
+    saw = {f.id: f.saw for f in findings_of(run, group_size=16)}["no-signal"]
     assert "19%" in saw and "more than chance" in saw  # 0.9^16 = 0.185
 
 
@@ -506,7 +511,7 @@ def test_no_signal_stands_above_what_follows_from_it(tmp_path):
     calm(rows)
     for key, value in (("reward/zero_std_frac", 0.95), ("policy/clip_frac", 0.5)):
         edit(key, lambda v, step, value=value: value)(rows)
-    findings = diagnose.diagnose(diagnose.load_run(str(write_run(tmp_path / "run", rows, config_of("ppo_healthy")))))[0]
+    findings = findings_of(write_run(tmp_path / "run", rows, config_of("ppo_healthy")))
     assert [f.id for f in findings[:2]] == ["no-signal", "lr-high"]
 
 
