@@ -191,22 +191,13 @@ TRL_SETTINGS = {
     "tool_form": "a tokenizer with a response schema",
     "tool_time": "a time limit in the tool (TRL sets none)",
 }
-GRPO_SETTINGS = TRL_SETTINGS | {
-    "lr": "--learning_rate",
-    "group": "--num_generations",
-    "temperature": "--temperature",
-    "length": "--max_completion_length",
-    "kl": "--beta",
-    "entropy": "--entropy_coef",
-    "clip_high": "--epsilon_high",
+GRPO_SETTINGS = {word: f"--{name}" if name.isidentifier() else name for word, name in TRL_SETTINGS.items()} | {
     "reuse": "--num_iterations and --steps_per_generation",
     "target": "--num_iterations 1",
-    "grad_clip": "--max_grad_norm",
     "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
     "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
     "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
     "precision": "--precision bf16 (or fp32)",
-    "batch": "--gradient_accumulation_steps",
     "turns": "--max_turns or --max_conversation_tokens",
     "tool_form": "--tool_format",
     "tool_time": "--tool_timeout",
