@@ -61,7 +61,7 @@ test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 	    .venv-vllm/bin/python -m pytest $(BY_FILE) tests/with_vllm $(ARGS) $(NONE_FITS); \
 	fi
 
-check: setup  ## lint, format, size budgets, built files as src/ gives them, the notebook as made
+check: setup  ## lint, format, size budgets, texts, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py

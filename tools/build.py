@@ -10,7 +10,7 @@ A program is `src/programs/NAME.py`, or a folder with a room per section, whose 
 go one way: a room imports floors and earlier rooms of its own folder, a floor imports earlier floors.
 
 `NAME = file_text("page.html")` at the top of a room stands for a file in the room's folder: a script has its text as a
-literal. Lines of such files end at column 120, as those of all scripts.
+literal. Lines of such files end at column 120, as those of scripts; the first one is some columns shorter.
 
 A script begins with its head and a table of contents. Then come, of the parts, the names that the program uses,
 directly or not, and last the program's own rooms.

@@ -2,7 +2,7 @@
 # /// script
 # requires-python = ">=3.11"
 # ///
-"""Write the report's glossary, src/programs/report/glossary.py, from the tables of references/metrics.md.
+"""Write the report's glossary, src/programs/report/glossary.txt, from the tables of references/metrics.md.
 
 A standalone script cannot read another file of the bundle, so what a metric means stands in it as text.
 
@@ -18,14 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" / "report" / "glossary.py"
-MARKS = ("  ", "  + ", "  ! ")  # before meaning, healthy, warning
-ROOM = '''"""What the metrics mean: made from references/metrics.md by tools/make_glossary.py."""
-
-# group, then each metric with its meaning, + what is healthy, ! what is a warning
-GLOSSARY_TEXT = """{body}
-"""
-'''
+SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" / "report" / "glossary.txt"
+MARKS = ("{key}: ", "  + ", "  ! ")  # before meaning, healthy, warning
 
 
 def entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -36,16 +30,16 @@ def entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def glossary(text: str) -> str:
-    """The text of the room."""
+    """Group, then each metric: its meaning, + what is healthy, ! what is a warning."""
     lines, group = [], ""
     for title, key, cells in entries(text):
         lines += [f"# {title}"] if title != group else []
-        lines.append(key)
         group = title
         for mark, cell in zip(MARKS, cells, strict=True):
-            if cell != "–":
-                lines += textwrap.wrap(cell, 118, initial_indent=mark, subsequent_indent="    ", break_on_hyphens=False)
-    return ROOM.format(body="\n".join(lines))
+            if cell != "–" or mark is MARKS[0]:
+                indents = {"initial_indent": mark.format(key=key), "subsequent_indent": "    "}
+                lines += textwrap.wrap(cell, 118, **indents, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:

@@ -8,8 +8,9 @@ import statistics
 from pathlib import Path
 
 from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.reading.metric_names import ACTOR, HELD_OUT, NAMES, OURS, PARTS
-from parts.reading.plain_logs import NAMED_COLUMNS, plain_rows, renamed
+from parts.reading.metric_names import HELD_OUT, NAMES, OURS, PARTS
+from parts.reading.plain_logs import FIGURES, NAMED_COLUMNS, plain_rows, renamed
+from parts.reading.run_settings import our_settings, page_settings, printed_config, verl_settings
 from parts.reading.sample_dumps import trl_samples, verl_samples
 
 # what of its settings TRL's trainer_state.json has
@@ -100,96 +101,6 @@ def console_steps(text: str) -> list[dict]:
     return rows
 
 
-def printed_config(text: str) -> dict:
-    """verl's configuration, which it prints at the start over many lines, each with Ray's prefix; {} without one."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    start = re.search(r"\{'actor_rollout_ref': ", plain)
-    lines = []
-    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
-        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
-        if line[:1] not in " {" and line != "":  # another process in between
-            continue
-        lines.append(line)
-        if line.endswith("}}"):
-            try:
-                return ast.literal_eval("\n".join(lines))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-    return {}
-
-
-def value_at(config: dict, path: str, default=None):
-    """A value of nested dicts by its dotted path."""
-    for key in path.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    return default if config is None else config
-
-
-def flat_config(config: dict, prefix: str = "") -> dict:
-    """Nested settings by their dotted names."""
-    flat = {}
-    for key, value in config.items():
-        flat |= (
-            flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
-        )
-    return flat
-
-
-def verl_settings(config: dict) -> dict:
-    """What the checks want to know of verl's configuration."""
-    if not config:
-        return {}
-    batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
-    epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
-    bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
-    warmup = value_at(config, "trainer.critic_warmup", 0)
-    return {
-        **({"critic_warmup": warmup} if warmup else {}),
-        "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
-        "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
-        "max_length": value_at(config, "data.max_response_length"),
-        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
-        "grouped": value_at(config, "algorithm.adv_estimator")
-        in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
-    }
-
-
-def our_settings(config: dict) -> tuple[str, dict]:
-    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
-    if "num_generations" in config:
-        passes, per = config.get("num_iterations", 1), config.get("steps_per_generation", 0)
-        one = passes == 1 and per in (0, config.get("gradient_accumulation_steps", 0))
-        one = one and not config.get("generation_batch_size")
-        settings = {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
-        settings |= {"temperature": config.get("temperature"), "updates": 1 if one else None, "grouped": True}
-        return "grpo_train", settings | {"fp16": config.get("precision") == "fp16"}
-    if "ppo_epochs" in config:
-        advantage = config.get("advantage") or config.get("algorithm") or "gae"
-        alone = ("gae", "ppo", "remax", "reinforce_pp")
-        settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
-        settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
-        settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
-        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
-        settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
-        if "teacher" in config:  # a distillation's rewards may be measured only
-            settings["grouped"] = bool(config.get("reward_coef"))
-        settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
-        return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
-    return "", {}
-
-
-# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
-REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-
-
-def page_settings(given: dict) -> dict:
-    """What the checks want to know of a one-page trainer's settings.json."""
-    settings = {"group_size": given.get("group_size"), "max_length": given.get("max_new_tokens")}
-    settings |= {"temperature": given.get("temperature"), "grouped": "group_size" in given}
-    settings |= {"updates": math.prod(given.get(name) or 1 for name in REPEATS)}
-    return settings | {"critic_warmup": given.get("critic_warmup_steps", 0), "value_clip": given.get("value_clip", 0)}
-
-
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
     names = NAMES[dialect]
@@ -254,33 +165,28 @@ def numbered(rows: list[dict]) -> list[dict]:
 
 def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
     """Read any of the formats, or what stands in the named columns."""
-    whole = None
-    if text.lstrip()[:1] in "{[":
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError):
-            whole = None
+    (rows, bad, count), history, config = rows_of_json(text), [], {}
+    try:
+        state = json.loads(text) if text.lstrip()[:1] == "{" else {}
+        history = [row for row in state.get("log_history") or [] if isinstance(row, dict)]
+        config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        pass
     if columns:
-        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
-        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
-        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
-        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
-    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
-        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
-        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
-    rows, bad, count = rows_of_json(text)
+        return parse_columns(path, history or rows or console_steps(text) or plain_rows(text), columns)
+    if history:
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(history), "trl")
     if rows and len(rows) * 2 >= count:
         run = parse_rows(path, rows)
         if bad:
             torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
-            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
-            run.remarks.append(f"{what} (line {bad[0]}); left out")
+            flaw = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {bad[0]}); left out")
         return run
     rows = console_steps(text)
     if rows:
         config = printed_config(text)
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=config)
         return drop_padded(fill_series(run, rows, "verl"))
     rows = console_dicts(text)
     if rows:
@@ -288,12 +194,21 @@ def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
         run.remarks.append("the console shows no steps: they are counted entries")
         return fill_series(run, numbered(rows), "trl")
     rows = plain_rows(text)
-    if rows:
-        return parse_rows(path, rows)
-    raise UnreadableError(
+    need_log(
+        rows,
         f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
     )
+    return parse_rows(path, rows)
+
+
+def parse_columns(path: Path, rows: list[dict], columns: dict[str, str]) -> LoggedRun:
+    """A run of rows whose figures have the names that --columns gives; findings name these."""
+    rows = renamed([row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows], columns, path)
+    run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+    given = {FIGURES[figure]: column for figure, column in columns.items()}
+    run.names = {name: given.get(key, key) for name, key in run.names.items()}
+    return run
 
 
 def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
@@ -390,8 +305,8 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
         run.samples, remarks = trl_samples(folder, run.rows)
     else:
         if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
-            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
-            run.settings, run.config = verl_settings(config), flat_config(config)
+            run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings = verl_settings(run.config)
         run.samples, remarks = verl_samples(folder, run.config)
     run.remarks += remarks
 

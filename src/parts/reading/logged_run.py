@@ -6,9 +6,11 @@ import statistics
 from dataclasses import dataclass, field
 
 from parts.reading.finding_advice import ADVICE, NOTES
-from parts.reading.finding_thresholds import SOLVED, TREND_STEPS
 from parts.reading.metric_names import SETTINGS
-from parts.reading.trends import ends, errors_of_chance, is_format, noise, onset, window
+from parts.reading.trends import TREND_STEPS, ends, errors_of_chance, is_format, noise, onset, trend, window
+
+SOLVED = 0.95
+GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 
 
 @dataclass
@@ -112,6 +114,20 @@ def is_solved(run: LoggedRun) -> bool:
         return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
     _, part = first_part(run)
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
+
+
+def gained(run: LoggedRun) -> bool:
+    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+    held_out = run.values("held_out")
+    if len(held_out) >= 2:
+        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+    return trend(first_part(run)[1]) > 0
+
+
+def rises_late(run: LoggedRun) -> bool:
+    """Whether the score rises over the second half of the run."""
+    scores = run.values("score")
+    return trend(scores[len(scores) // 2 :]) > 0
 
 
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:

@@ -5,7 +5,8 @@ import math
 import re
 import statistics
 
-from parts.reading.finding_thresholds import ALARM, TREND_STEPS
+TREND_STEPS = 10  # fewer: no trend is judged
+ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 
 
 def window(count: int) -> int:

@@ -16,9 +16,12 @@ A RUN_OR_FILE is one of
 A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
 steps (3 to 20 of them). They count only beyond what chance gives noise of the same scatter and persistence, also where
 the best stretch of many was chosen: each such finding comes in at most 1 % of simulated logs of flat noise
-(benchmarks/false_alarms.py). A run below 10 steps without a finding is too short to judge; one whose reward or length
-has no name that is known here is not judged. Neither is healthy. Once the task is solved (held-out accuracy or
-correctness at 0.95 and above) low entropy and equal scores are no faults, and a critic without use is a note.
+(benchmarks/false_alarms.py). Once the task is solved (held-out accuracy or correctness at 0.95 and above) low entropy
+and equal scores are no faults, and a critic without use is a note.
+
+A run without a finding is "too short to judge" below 10 steps, and "not judged" if its reward or length has no name
+that is known here, or if its mean reward stays at one level and the log lacks its spread. Neither is "healthy".
+
 Thresholds come from the source that a finding names; where none exists it says "our heuristic" and why.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from parts.foundation.messages import tell
 from parts.foundation.settings import parse_flags
-from parts.reading.findings import diagnose
+from parts.reading.findings import diagnose, judgement
 from parts.reading.log_reading import load_run, need_log
 from parts.reading.logged_run import UnreadableError
 from parts.reading.plain_logs import FIGURES
-from parts.reading.verdict import judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
 
 
@@ -70,9 +69,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         tell(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
     else:
-        for i, data in enumerate(reports):
+        for i, (run, data) in enumerate(zip(runs, reports, strict=True)):
             tell("\n" * (i > 0), end="")
-            print_verdict(data)
+            print_verdict(run, data)
     return code
 
 

@@ -3,18 +3,20 @@
 from pathlib import Path
 
 from parts.foundation.messages import tell
+from parts.reading.findings import NOT_JUDGED, remedies
 from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.reading.verdict import NOT_JUDGED
+from parts.running.curves import draw_panels
 
 
-def print_verdict(data: dict) -> None:
+def print_verdict(run: LoggedRun, data: dict) -> None:
     """A run's verdict for a person."""
     first, last = data["steps"]
     count = sum(f["severity"] == "finding" for f in data["findings"])
     verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
     if data["verdict"].startswith(NOT_JUDGED):
-        tell("  try --columns reward=NAME length=NAME kl=NAME, with the log's names")
+        for remedy in remedies(run):
+            tell(f"  try {remedy}")
     for f in data["findings"]:
         tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
         tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")
@@ -22,9 +24,10 @@ def print_verdict(data: dict) -> None:
             tell(f"    {'change ' if i == 0 else '       '} {change}")
         tell(f"    source  {f['source']}")
     if data["not_judged"]:
-        tell(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+        tell(f"\n  the log has no figures for {', '.join(data['not_judged'])}")
 
 
+MARK = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
 PANELS = [
     ("score and held-out", ["score", "held_out"]),
     ("groups without signal, truncated, clipped (share)", ["zero_std", "truncated", "clip_frac"]),
@@ -39,50 +42,25 @@ PANELS = [
 
 def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
     """Draw what the checks looked at; findings of a single run are marked at their step."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
-    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+    panels = []
+    for title, names in PANELS:
+        lines = {}
         for run in runs:
-            draw_lines(axis, run, names, several=len(runs) > 1)
-        if len(runs) == 1:
-            mark_findings(axis, reports[0]["findings"])
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=7)
-        else:
-            axis.text(0.5, 0.5, "not in the log", transform=axis.transAxes, ha="center", color="gray")
-            axis.set(xticks=[], yticks=[])
-    worst = {r["path"]: [f["id"] for f in r["findings"] if f["severity"] == "finding"] for r in reports}
-    figure.suptitle("\n".join(f"{path}: {', '.join(ids) or 'healthy'}" for path, ids in worst.items()), fontsize=10)
+            suffix = f" · {Path(run.path).parent.name or run.path}" if len(runs) > 1 else ""
+            lines |= {run.names.get(n, n) + suffix: sorted(run.series[n].items()) for n in names if run.series.get(n)}
+        if lines:
+            panels.append((title, lines))
+    titles = []
+    for report in reports:
+        ids = [finding["id"] for finding in report["findings"] if finding["severity"] == "finding"]
+        titles.append(f"{report['path']}: {', '.join(ids) or report['verdict'].partition(':')[0]}")
+    figure = draw_panels(panels, "\n".join(titles))
+    for axis, (_, lines) in zip(figure.axes, panels, strict=False):
+        for finding in reports[0]["findings"] if len(runs) == 1 else []:
+            if finding["severity"] == "finding" and finding["metric"] in lines:
+                axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
+                axis.text(finding["step"], 0.5, finding["id"], transform=axis.get_xaxis_transform(), **MARK)
     try:
         figure.savefig(target, dpi=100)
     except (OSError, ValueError) as error:
         raise UnreadableError(f"got --plot {target} ({error}); expected a name such as curves.png") from None
-    finally:
-        pyplot.close(figure)
-
-
-def draw_lines(axis, run: LoggedRun, names: list[str], several: bool) -> None:
-    """Draw the metrics of a run that its log has; where there are several runs, each line says whose it is."""
-    whose = f" · {Path(run.path).parent.name or run.path}" if several else ""
-    for name in names:
-        points = sorted(run.series.get(name, {}).items())
-        if points:
-            marker = "o" if len(points) < 20 else None
-            label = run.names.get(name, name) + whose
-            axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
-
-
-def mark_findings(axis, findings: list[dict]) -> None:
-    """Mark the findings about the metrics of a panel at their steps."""
-    shown = [line.get_label() for line in axis.lines]
-    look = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
-    for finding in findings:
-        if finding["severity"] == "finding" and finding["metric"] in shown:
-            axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
-            axis.annotate(finding["id"], (finding["step"], 0.5), xycoords=("data", "axes fraction"), **look)

@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow"]
 # ///
-"""Make one HTML page of a run, or of several beside one another: what came of it, curves, samples, settings, time.
+"""Make one HTML page of a run, or of several beside one another: outcome, curves, samples, settings, time.
 
 A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
 log), or a folder or results.json of evaluation.py. The page is one file without a network: mail it, open it from disk.
@@ -30,7 +30,6 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 """
 
 ROOMS = (
-    "glossary",
     "metric_groups",
     "sources",
     "run_facts",
@@ -40,12 +39,6 @@ ROOMS = (
     "evaluation_tables",
     "sample_rows",
     "packing",
-    "page_style",
-    "page_template",
-    "script_base",
-    "script_curves",
-    "script_samples",
-    "script_sample_detail",
     "page",
     "command",
 )

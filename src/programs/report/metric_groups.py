@@ -2,10 +2,12 @@
 
 import re
 
+from parts.foundation.file_text import file_text
+from parts.reading.finding_advice import marked_texts
 from parts.reading.log_reading import common_name
 from parts.reading.metric_names import OURS
-from programs.report.glossary import GLOSSARY_TEXT
 
+GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
@@ -17,18 +19,11 @@ OTHER = "Other metrics of the log"
 
 def read_glossary() -> dict[str, dict]:
     """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order."""
-    found, group, entry, part = {}, "", {}, ""
-    for line in GLOSSARY_TEXT.splitlines():
-        if line.startswith("# "):
-            group = line[2:]
-        elif not line.startswith(" "):
-            entry = found[line] = {"group": group, "meaning": "", "healthy": "", "warning": ""}
-        elif line.startswith("    "):
-            entry[part] += f" {line.strip()}"
-        else:
-            part = {"+": "healthy", "!": "warning"}.get(line[2], "meaning")
-            entry[part] = line[2:] if part == "meaning" else line[4:]
-    return found
+    parts = {"group": "#", "meaning": "", "healthy": "+", "warning": "!"}
+    return {
+        name: {part: entry.get(mark, [""])[0] for part, mark in parts.items()}
+        for name, entry in marked_texts(GLOSSARY_TEXT).items()
+    }
 
 
 def our_name(key: str, dialect: str) -> str:

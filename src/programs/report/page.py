@@ -2,34 +2,34 @@
 
 import datetime
 import secrets
+import unicodedata
 
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError
 from programs.report.evaluation_tables import evaluation_tables
 from programs.report.packing import packed, packed_json, packed_samples
-from programs.report.page_style import STYLE
-from programs.report.page_template import TEMPLATE
 from programs.report.run_curves import LOGGED, PLACES, curves_of
 from programs.report.run_facts import run_facts
-from programs.report.script_base import SCRIPT_BASE
-from programs.report.script_curves import SCRIPT_CURVES
-from programs.report.script_sample_detail import SCRIPT_DETAIL
-from programs.report.script_samples import SCRIPT_SAMPLES
 from programs.report.small_curve import score_range, small_curve
 from programs.report.sources import Source
 from programs.report.time_table import time_of
 
+TEMPLATE = file_text("page.html")
+STYLE = file_text("page.css")
+CURVES_SCRIPT = file_text("curves.js")
+SAMPLES_SCRIPT = file_text("samples.js")
+DETAIL_SCRIPT = file_text("sample_detail.js")
+PAGE_SCRIPT = file_text("page.js")
 MARK = "<!-- a page of scripts/report.py -->"
-UNSEEN = {  # shown by their number: control characters, those that turn the direction or have no width, surrogates
-    *(*range(9), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010)),
-    *(*range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD), *range(0xD800, 0xE000)),
-    *range(0xE0000, 0xE0080),
-}
-SEEN = {number: f"⟦U+{number:04X}⟧" for number in UNSEEN}
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, lone surrogates, line separators
 
 
 def text_as_seen(value):
     """Text whose unseen characters are shown by their number; the template's own parts, and what is no text, stay."""
-    return value.translate(SEEN) if type(value) is str else value
+    if type(value) is not str or value.isprintable():
+        return value
+    unseen = {c for c in {*value} - {*"\t\n"} if unicodedata.category(c) in UNSEEN}
+    return value.translate({ord(c): f"⟦U+{ord(c):04X}⟧" for c in unseen})
 
 
 def plot_library() -> bytes:
@@ -95,7 +95,6 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
         **{"runs": bool(runs), "evaluations": bool(tables), "curves": bool(runs), "samples": kept},
         **{"time": bool(runs), "settings": bool(runs)},
     }
-    script = SCRIPT_BASE + SCRIPT_CURVES + SCRIPT_SAMPLES + SCRIPT_DETAIL
     names = packed_json([source.name for source in ordered]).decode()
     return (
         environment()
@@ -116,7 +115,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             samples_of=sum(len(source.samples) for source in ordered),
             max_mb=f"{max_mb:g}",
             style=STYLE,
-            script=script,
+            script=CURVES_SCRIPT + SAMPLES_SCRIPT + DETAIL_SCRIPT + PAGE_SCRIPT,
             curve_data=curve_data.decode(),
             sample_data=sample_data.decode(),
             sample_names=names,

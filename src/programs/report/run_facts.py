@@ -7,10 +7,10 @@ import re
 import shlex
 from pathlib import Path
 
-from parts.reading.finding_thresholds import TREND_STEPS
 from parts.reading.log_reading import as_number, dialect_of, step_of
 from parts.reading.logged_run import LoggedRun
 from parts.reading.paired_tests import wilson_interval
+from parts.reading.trends import TREND_STEPS
 from programs.report.sources import Source, json_beside
 
 CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")

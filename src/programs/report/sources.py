@@ -6,10 +6,9 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.reading.evaluation_results import read_report
-from parts.reading.findings import diagnose
+from parts.reading.findings import diagnose, judgement
 from parts.reading.log_reading import load_run, rows_of_json
 from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.reading.verdict import judgement
 
 LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
 

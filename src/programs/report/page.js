@@ -1,7 +1,4 @@
-"""The page's script, first part: elements, text that is shown as text, unpacking, themes, renewal."""
-
-SCRIPT_BASE = r"""
-"use strict";
+// The page: elements, text shown as text, unpacking, themes, renewal; starts curves and samples.
 const pageNonce = document.currentScript.nonce;
 const byId = id => document.getElementById(id);
 
@@ -17,9 +14,8 @@ function el(name, attributes = {}, ...children) {
   return node;
 }
 
-// Control characters, those that turn the direction or have no width, and lone surrogates are shown by their number.
-const ODD = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f" +
-  "\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffc\\ufffe\\uffff\\u{e0000}-\\u{e007f}\\u{d800}-\\u{dfff}]", "gu");
+// Control and format characters, line separators and lone surrogates are shown by their number.
+const ODD = /(?![\t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 const LONG = 20000; // characters that are laid out at once
 
 function shown(text, length = LONG) {
@@ -61,8 +57,16 @@ async function unpackText(id) {
 }
 const unpack = async id => JSON.parse(await unpackText(id));
 
-const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// A colour of the style sheet as rgb(…) in the theme that is shown.
+function color(name) {
+  const probe = document.body.appendChild(el("i", {style: `color: var(${name})`}));
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
 const runColor = i => color("--run" + i % 8);
+// A dot in a run's colour.
+const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
 const whenTheme = [];
 
 function themes() {
@@ -108,4 +112,7 @@ function whenNear(place, run) {
   }, {rootMargin: "400px"});
   watcher.observe(place);
 }
-"""
+
+themes();
+startCurves().then(renewal).catch(error => failed(byId("plots"), error));
+startSamples();

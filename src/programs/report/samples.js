@@ -1,6 +1,4 @@
-"""The page's script, third part: the table of samples and its filters."""
-
-SCRIPT_SAMPLES = r"""
+// The table of samples and its filters.
 const RUN = 0, STEP = 1, KIND = 2, SCORE = 3, FINISHED = 4, PROMPT = 5, COMPLETION = 6, REWARDS = 7, OTHERS = 8;
 const ROW_HEIGHT = 30;
 const samples = {rows: [], prompts: [], found: [], chosen: -1, sort: null, names: [], lines: []};
@@ -61,11 +59,9 @@ function filterSamples() {
 function rowLine(place) {
   const row = samples.rows[samples.found[place]];
   const text = lineText(row).slice(0, 300).replace(/\s+/g, " ");
-  const dot = el("i", {class: "dot"});
-  dot.style.background = `var(--run${row[RUN] % 8})`;
   const line = el("div", {class: "row", role: "option", id: `row-${place}`, "aria-selected":
     String(place === samples.chosen), "aria-posinset": String(place + 1), "aria-setsize": String(samples.found.length)},
-    el("span", {}, dot, ` ${row[STEP] ?? ""}`), el("span", {class: "hide-small"}, shown(row[KIND])),
+    el("span", {}, runDot(row[RUN]), ` ${row[STEP] ?? ""}`), el("span", {class: "hide-small"}, shown(row[KIND])),
     el("span", {}, figure(row[SCORE]) + (row[FINISHED] ? "" : " ✂")),
     el("span", {class: "hide-small"}, shown(lastOf(samples.prompts[row[PROMPT]]).slice(0, 200).replace(/\s+/g, " "))),
     el("span", {}, shown(text)));
@@ -176,4 +172,3 @@ async function startSamples() {
     }
   });
 }
-"""

@@ -1,6 +1,4 @@
-"""The page's script, second part: the curves, which plotly draws."""
-
-SCRIPT_CURVES = r"""
+// The curves, which plotly draws.
 const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, words: "", charts: [], range: null};
 
 // Exponential moving average, each value divided by the weight that it stands for.
@@ -14,8 +12,8 @@ function smoothed(values, weight) {
 }
 
 // Plotly reads some markup in names.
-const safeName = text => text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f]/g, "�")
-  .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").slice(0, 80);
+const safeName = text => text.replace(ODD, "�").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")
+  .slice(0, 80);
 
 function lineOf(x, y, i, more = {}) {
   const few = x.length < 20;
@@ -38,7 +36,7 @@ function bandTraces(series, names) {
   const [mean, low, high] = [band.mean, band.low, band.high].map(v => weight ? smoothed(v, weight) : v);
   const edge = {mode: "lines", line: {width: 0}, hoverinfo: "skip", showlegend: false};
   return [lineOf(band.x, low, i, edge),
-    lineOf(band.x, high, i, {...edge, fill: "tonexty", fillcolor: runColor(i) + "33"}),
+    lineOf(band.x, high, i, {...edge, fill: "tonexty"}),
     lineOf(band.x, mean, i, {name: safeName(`mean of ${series.length} seeds: ${names}`)})];
 }
 
@@ -105,7 +103,7 @@ function sameRange(chart, change) {
   const range = change["xaxis.autorange"] ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
   if ((range && range[0] === undefined) || String(range) === String(curves.range)) return;
   curves.range = range;
-  const axis = curves.range ? {"xaxis.range": curves.range} : {"xaxis.autorange": true};
+  const axis = range ? {"xaxis.range": range} : {"xaxis.autorange": true};
   for (const other of curves.charts) if (other !== chart && other.drawn) Plotly.relayout(other.plot, axis);
 }
 
@@ -150,9 +148,7 @@ function runChoice(run, i) {
     event.target.checked ? curves.hidden.delete(i) : curves.hidden.add(i);
     redraw();
   }});
-  const dot = el("i", {class: "dot"});
-  dot.style.background = `var(--run${i % 8})`;
-  return el("label", {}, box, dot, shown(run.name));
+  return el("label", {}, box, runDot(i), shown(run.name));
 }
 
 function onlyMetrics(words, groups) {
@@ -196,4 +192,3 @@ async function startCurves() {
   place.style.minHeight = 0; // which kept the place of the charts
   whenTheme.push(redraw);
 }
-"""

@@ -1,6 +1,4 @@
-"""The page's script, fourth part: a sample with its group, conversations, tokens, and before beside after."""
-
-SCRIPT_DETAIL = r"""
+// A sample with its group, conversations, tokens, and before beside after.
 function turn(message) {
   const of = message && typeof message === "object" ? message : {content: message};
   const role = plain(of.role || "text"), known = ["assistant", "tool", "system"].includes(role) ? role : "";
@@ -205,8 +203,3 @@ function showPairs(place, pairs, count = 20) {
     "The same held-out prompts at the first and at the last evaluation; what differs is marked."),
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }
-
-themes();
-startCurves().then(renewal).catch(error => failed(byId("plots"), error));
-startSamples();
-"""
