@@ -58,7 +58,8 @@ WORKDIR /workspace
 
 VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python", "-c", "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
+    CMD ["python", "-c", \
+        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
     org.opencontainers.image.description="RL post-training of language models: this bundle" \
