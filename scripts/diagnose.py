@@ -18,9 +18,12 @@ A RUN_OR_FILE is one of
 A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
 steps (3 to 20 of them). They count only beyond what chance gives noise of the same scatter and persistence, also where
 the best stretch of many was chosen: each such finding comes in at most 1 % of simulated logs of flat noise
-(benchmarks/false_alarms.py). A run below 10 steps without a finding is too short to judge; one whose reward or length
-has no name that is known here is not judged. Neither is healthy. Once the task is solved (held-out accuracy or
-correctness at 0.95 and above) low entropy and equal scores are no faults, and a critic without use is a note.
+(benchmarks/false_alarms.py). Once the task is solved (held-out accuracy or correctness at 0.95 and above) low entropy
+and equal scores are no faults, and a critic without use is a note.
+
+A run without a finding is "too short to judge" below 10 steps, and "not judged" if its reward or length has no name
+that is known here, or if its mean reward stays at one level and the log lacks its spread. Neither is "healthy".
+
 Thresholds come from the source that a finding names; where none exists it says "our heuristic" and why.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
@@ -37,24 +40,24 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged
 """
 
 # Contents
-#         74-99  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       102-232  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       235-255  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       258-517  metric names        Names of metrics and settings in three kinds of logs
-#       520-526  finding thresholds  From where on a figure counts
-#       529-826  finding advice      Findings: cause, remedy, source
-#       829-922  trends              Trends of a series
-#      925-1051  logged run          A run as its log shows it
-#     1054-1160  sample dumps        Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1163-1222  plain logs          Logs of no framework: CSV files, lines of name=value, and the columns that stand …
-#     1225-1647  log reading         Reading the logs: ours, TRL's, verl's
-#     1650-1675  tool findings       The checks of conversations with tools and environments
-#     1678-1711  memory findings     The check of memory that grows without end
-#     1714-1729  held out findings   The check of held-out prompts that also train
-#     1732-2186  findings            The checks of a run
-#     2189-2229  verdict             What a run's findings come to
-#     2232-2313  report and plot     The report and the plot
-#     2316-2381  command             The command line
+#        77-102  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       105-235  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       238-258  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       261-284  curves               curves.png: the metrics of a run over its steps
+#       287-522  metric names         Names of metrics and settings in three kinds of logs
+#       525-767  finding advice       Findings and notes: cause, remedy, source
+#       770-866  trends               Trends of a series
+#      869-1012  logged run           A run as its log shows it
+#     1015-1121  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1124-1183  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1186-1273  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1276-1612  log reading          Reading the logs: ours, TRL's, verl's
+#     1615-1757  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1760-1828  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     1831-2018  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2021-2211  findings             All checks of a run, and its verdict
+#     2214-2272  report and plot      The report and the plot
+#     2275-2340  command              The command line
 
 import argparse
 import ast
@@ -255,6 +258,32 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
+# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
+
+
+def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
+    """A figure of panels (title, {name: points}) over one step axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(panels)))
+    shape = max(1, math.ceil(len(panels) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
+    axes = figure.subplots(*shape, sharex=True, squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(title)
+    figure.supxlabel("step")
+    return figure
+
+
 # -------------------------------------------------------------------- metric names (src/parts/reading/metric_names.py)
 
 # what each framework's log calls the quantities below; of several names for one in a row, the first here counts
@@ -381,452 +410,367 @@ HELD_OUT = {
     "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
 }
 
-# the settings that a remedy names, by who trains
+# the settings that a remedy names, by who trains; a page has most of those of ppo_train.py, grpo_train.py of TRL's
 ACTOR = "actor_rollout_ref.actor"
-SETTINGS = {
-    "ppo_train": {
-        "lr": "--lr",
-        "group": "--group_size",
-        "temperature": "--temperature",
-        "length": "--max_new_tokens",
-        "kl": "--kl_coef",
-        "entropy": "--entropy_coef",
-        "clip_high": "--clip_eps_high",
-        "clip": "--clip_eps_low and --clip_eps_high",
-        "reuse": "--ppo_epochs and --minibatches",
-        "target": "--target_kl 0.02 (ends an update early)",
-        "critic_lr": "--critic_lr",
-        "critic_warmup": "--critic_warmup_steps 10",
-        "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
-        "value_clip": "--value_clip 0",
-        "critic_free": "--algorithm grpo or rloo",
-        "grad_clip": "--max_grad_norm",
-        "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
-        "filter": "--dynamic_sampling true",
-        "mismatch": "--mismatch tis",
-        "precision": "--precision bf16 (or fp32)",
-        "batch": "--batch_size",
-        "turns": "--max_turns or --max_conversation_tokens",
-        "tool_form": "--tool_format",
-        "tool_time": "--tool_timeout",
-    },
-    "one_page": {
-        "lr": "--lr",
-        "group": "--group_size",
-        "temperature": "--temperature",
-        "length": "--max_new_tokens",
-        "kl": "--kl_coef",
-        "entropy": "entropy bonus (the page has none: subtract it from the loss)",
-        "clip_high": "--clip_eps_high",
-        "clip": "--clip_eps_low and --clip_eps_high",
-        "reuse": "--epochs and --minibatches",
-        "target": "--epochs 1",
-        "critic_lr": "--critic_lr",
-        "critic_warmup": "--critic_warmup_steps 10",
-        "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
-        "value_clip": "--value_clip 0",
-        "critic_free": "templates/grpo.py",
-        "grad_clip": "the bound of clip_grad_norm_",
-        "overlong": "a score of 0 for completions that were cut",
-        "filter": "a training file without the prompts that all or none solve",
-        "mismatch": "scripts/ppo_train.py --mismatch tis",
-        "precision": "weights in float32, as the page has them",
-        "batch": "number of completions of a step",
-        "turns": "--max_turns or --max_tokens",
-        "tool_form": "what the page takes for a call",
-        "tool_time": "a time limit in the tool",
-    },
-    "grpo_train": {
-        "lr": "--learning_rate",
-        "group": "--num_generations",
-        "temperature": "--temperature",
-        "length": "--max_completion_length",
-        "kl": "--beta",
-        "entropy": "--entropy_coef",
-        "clip_high": "--epsilon_high",
-        "clip": "--epsilon and --epsilon_high",
-        "reuse": "--num_iterations and --steps_per_generation",
-        "target": "--num_iterations 1",
-        "critic_lr": "the critic's learning rate",
-        "critic_warmup": "a critic warm-up",
-        "critic_updates": "smaller minibatches",
-        "value_clip": "no clip of values",
-        "critic_free": "no critic, as GRPO and RLOO",
-        "grad_clip": "--max_grad_norm",
-        "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
-        "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
-        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
-        "precision": "--precision bf16 (or fp32)",
-        "batch": "--gradient_accumulation_steps",
-        "turns": "--max_turns or --max_conversation_tokens",
-        "tool_form": "--tool_format",
-        "tool_time": "--tool_timeout",
-    },
-    "trl": {
-        "lr": "learning_rate",
-        "group": "num_generations",
-        "temperature": "temperature",
-        "length": "max_completion_length",
-        "kl": "beta",
-        "entropy": "entropy_coef",
-        "clip_high": "epsilon_high",
-        "clip": "epsilon and epsilon_high",
-        "reuse": "num_iterations and steps_per_generation",
-        "target": "num_iterations=1",
-        "critic_lr": "the critic's learning rate",
-        "critic_warmup": "a critic warm-up",
-        "critic_updates": "smaller minibatches",
-        "value_clip": "no clip of values",
-        "critic_free": "no critic, as GRPO and RLOO",
-        "grad_clip": "max_grad_norm",
-        "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
-        "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
-        "mismatch": "vllm_importance_sampling_correction=True",
-        "precision": "bf16=True with weights in float32, in place of fp16=True",
-        "batch": "gradient_accumulation_steps",
-        "turns": "max_tool_calling_iterations or max_completion_length",
-        "tool_form": "a tokenizer with a response schema",
-        "tool_time": "a time limit in the tool (TRL sets none)",
-    },
-    "verl": {
-        "lr": f"{ACTOR}.optim.lr",
-        "group": "actor_rollout_ref.rollout.n",
-        "temperature": "actor_rollout_ref.rollout.temperature",
-        "length": "data.max_response_length",
-        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
-        "entropy": f"{ACTOR}.entropy_coeff",
-        "clip_high": f"{ACTOR}.clip_ratio_high",
-        "clip": f"{ACTOR}.clip_ratio_low and clip_ratio_high",
-        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
-        "target": f"{ACTOR}.ppo_epochs=1",
-        "critic_lr": "critic.optim.lr",
-        "critic_warmup": "trainer.critic_warmup=10",
-        "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
-        "value_clip": "critic.cliprange_value=1000 (as good as off)",
-        "critic_free": "algorithm.adv_estimator=grpo or rloo",
-        "grad_clip": f"{ACTOR}.grad_clip",
-        "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
-        "filter": "algorithm.filter_groups.enable=True",
-        "mismatch": "algorithm.rollout_correction.rollout_is=token",
-        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
-        "batch": "data.train_batch_size",
-        "turns": "actor_rollout_ref.rollout.multi_turn.max_assistant_turns or data.max_response_length",
-        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
-        "tool_time": "a time limit in the tool",
-    },
+PPO_SETTINGS = {
+    "lr": "--lr",
+    "group": "--group_size",
+    "temperature": "--temperature",
+    "length": "--max_new_tokens",
+    "kl": "--kl_coef",
+    "entropy": "--entropy_coef",
+    "clip_high": "--clip_eps_high",
+    "reuse": "--ppo_epochs and --minibatches",
+    "target": "--target_kl 0.02 (ends an update early)",
+    "critic_lr": "--critic_lr",
+    "critic_warmup": "--critic_warmup_steps 10",
+    "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
+    "value_clip": "--value_clip 0",
+    "critic_free": "--algorithm grpo or rloo",
+    "grad_clip": "--max_grad_norm",
+    "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
+    "filter": "--dynamic_sampling true",
+    "mismatch": "--mismatch tis",
+    "precision": "--precision bf16 (or fp32)",
+    "batch": "--batch_size",
+    "turns": "--max_turns or --max_conversation_tokens",
+    "tool_form": "--tool_format",
+    "tool_time": "--tool_timeout",
 }
-
-
-# -------------------------------------------------------- finding thresholds (src/parts/reading/finding_thresholds.py)
-
-TREND_STEPS = 10  # fewer: no trend is judged
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
-SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
+PAGE_SETTINGS = PPO_SETTINGS | {
+    "entropy": "entropy bonus (the page has none: subtract it from the loss)",
+    "reuse": "--epochs and --minibatches",
+    "target": "--epochs 1",
+    "critic_free": "templates/grpo.py",
+    "grad_clip": "the bound of clip_grad_norm_",
+    "overlong": "a score of 0 for completions that were cut",
+    "filter": "a training file without the prompts that all or none solve",
+    "mismatch": "scripts/ppo_train.py --mismatch tis",
+    "precision": "weights in float32, as the page has them",
+    "batch": "number of completions of a step",
+    "turns": "--max_turns or --max_tokens",
+    "tool_form": "what the page takes for a call",
+    "tool_time": "a time limit in the tool",
+}
+TRL_SETTINGS = {
+    "lr": "learning_rate",
+    "group": "num_generations",
+    "temperature": "temperature",
+    "length": "max_completion_length",
+    "kl": "beta",
+    "entropy": "entropy_coef",
+    "clip_high": "epsilon_high",
+    "reuse": "num_iterations and steps_per_generation",
+    "target": "num_iterations=1",
+    "critic_lr": "the critic's learning rate",
+    "critic_warmup": "a critic warm-up",
+    "critic_updates": "smaller minibatches",
+    "value_clip": "no clip of values",
+    "critic_free": "no critic, as GRPO and RLOO",
+    "grad_clip": "max_grad_norm",
+    "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
+    "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
+    "mismatch": "vllm_importance_sampling_correction=True",
+    "precision": "bf16=True with weights in float32, in place of fp16=True",
+    "batch": "gradient_accumulation_steps",
+    "turns": "max_tool_calling_iterations or max_completion_length",
+    "tool_form": "a tokenizer with a response schema",
+    "tool_time": "a time limit in the tool (TRL sets none)",
+}
+GRPO_SETTINGS = {word: f"--{name}" if name.isidentifier() else name for word, name in TRL_SETTINGS.items()} | {
+    "reuse": "--num_iterations and --steps_per_generation",
+    "target": "--num_iterations 1",
+    "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
+    "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
+    "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
+    "precision": "--precision bf16 (or fp32)",
+    "turns": "--max_turns or --max_conversation_tokens",
+    "tool_form": "--tool_format",
+    "tool_time": "--tool_timeout",
+}
+VERL_SETTINGS = {
+    "lr": f"{ACTOR}.optim.lr",
+    "group": "actor_rollout_ref.rollout.n",
+    "temperature": "actor_rollout_ref.rollout.temperature",
+    "length": "data.max_response_length",
+    "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
+    "entropy": f"{ACTOR}.entropy_coeff",
+    "clip_high": f"{ACTOR}.clip_ratio_high",
+    "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
+    "target": f"{ACTOR}.ppo_epochs=1",
+    "critic_lr": "critic.optim.lr",
+    "critic_warmup": "trainer.critic_warmup=10",
+    "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
+    "value_clip": "critic.cliprange_value=1000 (as good as off)",
+    "critic_free": "algorithm.adv_estimator=grpo or rloo",
+    "grad_clip": f"{ACTOR}.grad_clip",
+    "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
+    "filter": "algorithm.filter_groups.enable=True",
+    "mismatch": "algorithm.rollout_correction.rollout_is=token",
+    "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
+    "batch": "data.train_batch_size",
+    "turns": "actor_rollout_ref.rollout.multi_turn.max_assistant_turns or data.max_response_length",
+    "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
+    "tool_time": "a time limit in the tool",
+}
+SETTINGS = {
+    "ppo_train": PPO_SETTINGS,
+    "one_page": PAGE_SETTINGS,
+    "grpo_train": GRPO_SETTINGS,
+    "trl": TRL_SETTINGS,
+    "verl": VERL_SETTINGS,
+}
 
 
 # ---------------------------------------------------------------- finding advice (src/parts/reading/finding_advice.py)
 
-OURSELVES = "our heuristic: "
+ADVICE_TEXT = """\
+# findings
+not-finite: an update too large, a log-prob of -inf (a token the policy cannot sample), or fp16 overflow
+  - lower {lr}
+  - {precision}
+  - keep {grad_clip} at 1
+  - go on from a checkpoint before this step
+  = definition; unsloth#3006, verl#2505
+constant-reward: the function pays every completion the same (a placeholder, answers not extracted, a wrong column, a
+    number compared with a text, an exception turned into a constant), or the model is never, or always, right; the
+    log cannot tell which, the first three steps do
+  - read the function {reward}, and completions beside their scores (samples.jsonl)
+  - score gold answers without a model: scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA; where they
+    have no full marks the function is at fault: mend it
+  - where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, partial
+    credit, or a warm start (scripts/warm_start.py); near 1: harder prompts
+  - raise {length} if completions are cut
+  - then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not
+  = definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697
+no-signal: most groups score all alike, so their advantages are 0 and only the rest of the batch teaches
+  - prompts that the model solves sometimes
+  - raise {group}
+  - {filter}
+  - a finer reward (partial credit)
+  = forecast: binomial; DAPO (Yu 2025), section 3.2; limit 0.8, our heuristic: under a fifth of the batch teaches
+group-size-1: an advantage relative to the group has nothing to compare one completion with: it is 0, or the raw score
+  - raise {group} to 8 or more
+  - or use an estimator without groups (PPO with a critic, ReMax, REINFORCE++)
+  = definition; prime-rl docs/training.md advises at least 8
+cold-sampling: sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores
+  - raise {temperature} to 1.0, also for models whose card advises less for use
+  = definition (entropy of the sampling distribution); limits 0.2 and 0.01 nats: our heuristic: nearly every token has
+    one choice
+truncation: completions hit the length limit before their end token: the score judges the limit, not the answer
+  - raise {length}
+  - shorten what the prompt asks for
+  - {overlong}
+  = TRL completions/clipped_ratio; trl#5697; limit 0.2: our heuristic: one score in five is about the limit
+paid-unfinished: the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop,
+    and a larger limit makes longer texts
+  - read the ends of paid completions
+  - pay only where nothing follows the answer
+  - {overlong}
+  = counting: with scores up to 1, at least mean + share cut - 1 are both; limits 0.2 and half of either: our
+    heuristic: then the two go together
+no-tool-calls: the environment has tools and the model calls none: it does not know them, writes calls in a form that
+    is not read, or has no need of them; what it never does cannot be paid
+  - read what it writes: pieces in samples.jsonl
+  - an instruct model that was trained on tools, or one that was shown calls (SFT)
+  - {tool_form}, where it writes calls in another form
+  - say in the prompt that there are tools, and when to call them
+  = definition: an answer that is never sampled gets no gradient
+tool-failures: most calls come to an error: they cannot be read, name no tool, have wrong arguments, or the tool
+    raises or gives no answer in time
+  - read the errors: messages of the role tool in samples.jsonl
+  - {tool_form}, where none can be read
+  - arguments with plain types, each described in the docstring
+  - {tool_time}, where they say that there was no answer
+  = our heuristic: every second call
+turn-limit: conversations do not come to their end: too few turns or tokens, an environment that never ends one, or a
+    model that goes on calling
+  - raise {turns}
+  - an environment that ends with the task (a reply of None)
+  - pay what ends early
+  = our heuristic: most returns are of conversations that were broken off
+length-collapse: short completions pay as well as long ones, or an update destroyed the policy
+  - read completions: is the answer still there?
+  - a reward for the answer, not for brevity; check length penalties
+  - lower {lr}
+  - raise {kl}
+  = our heuristic: half the starting length, and the held-out figure did not gain by it
+length-runaway: length itself pays (a reward that grows with it, or a loss averaged per completion, which hardly
+    punishes long wrong answers), or the end token is forgotten
+  - look for a reward that grows with length
+  - {overlong}
+  - aggregate the loss over tokens (DAPO) or by a constant (Dr. GRPO)
+  = Dr. GRPO (Liu 2025), section 3.1, on the length bias; limit 1.5: our heuristic: half as long again without a
+    held-out gain
+repetition: completions repeat themselves: degenerate text that the reward does not punish, or pays by length
+  - add a repetition penalty to the reward
+  - lower {lr}
+  - raise {kl}
+  - read the samples
+  = our heuristic: over half of the 6-character pieces of a completion are repeats; prose stays below a third
+entropy-collapse: the policy became nearly deterministic before the task was solved, so samples no longer differ
+  - raise {clip_high} to 0.28 (no effect with one update per rollout)
+  - lower {lr}
+  - a small {entropy} (0.001)
+  - prompts that are not yet settled
+  = verl docs/algo/entropy.md: reward is about -a exp(entropy) + b, so a fall must buy score; limit a fifth: our
+    heuristic: an e-fold and more
+entropy-explosion: the policy drifts toward noise: entropy bonus too strong, updates too large, or tokens that the
+    trainer thinks impossible
+  - lower {entropy}
+  - lower {lr}
+  - raise {kl}
+  - check sampler and trainer agree (sampler-mismatch)
+  = verl docs/algo/entropy.md (sudden rise); limits 2 and 0.2 nats: our heuristic: doubled without a gain in score
+reference-differs: the reference is not the initial policy: another checkpoint, adapters that are not off, dropout, or
+    precision
+  - load the reference from the same weights
+  - compare both models' log-probs of one text
+  = by construction: KL of a policy to itself is 0; limit 0.01 nats: our heuristic: bf16 rounding stays below it
+kl-runaway: the policy leaves the reference faster than the score explains: over-optimised reward or updates too large
+  - raise {kl}
+  - lower {lr}
+  - end at the checkpoint with the best held-out score
+  = Gao 2022, scaling laws for reward over-optimisation; limit 0.3 nats a token: our heuristic: the circulating 0.5
+    has no source either
+ratio-first-update: with one update per rollout old and new policy are the same weights, so the ratio is 1: old
+    log-probs come from elsewhere (sampler, other temperature, dropout, padding, precision)
+  - run scripts/selfcheck.py
+  - compute old log-probs with the trainer's own forward pass, dropout off
+  = by construction; verl#2996, verl#6280 (micro-batch sizes that differ)
+sampler-mismatch: sampler and trainer give the same tokens different probabilities: temperature or top-p applied on
+    one side, stale weights, chat template, or precision
+  - top-p 1 and top-k off
+  - the same {temperature} on both sides
+  - check that weights reach the sampler after every step
+  - {mismatch}
+  - the same precision on both sides
+  = NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); verl
+    docs/algo/rollout_corr.md (weights)
+stale-sampler: the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on
+    what the policy no longer says, and nothing that is learnt shows
+  - compare the weights of both after a copy: --check_sync of our trainers names the tensors that differ
+  - another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves
+  = allenai/open-instruct#1473; five times the start, and 0.001 nats at least: our heuristic: kernels differ less
+critic-useless: the critic predicts returns no better than a constant, and below 0 worse, so that advantages are
+    noisier than without it: too few updates for each rollout, too little warm-up, a learning rate that is too low
+    (stays near 0) or too high (far below 0), a value clip that is small beside the scores, or returns that depend on
+    nothing it sees (prompts equally hard, answers wrong by chance)
+  - more updates of the critic for each rollout: {critic_updates}
+  - {critic_warmup}
+  - change {critic_lr} (near 0: three times higher; far below 0: three to ten times lower)
+  - where scores are well above 1: {value_clip}, or scores scaled to at most 1
+  - a larger {batch}; prompts that are not all equally hard
+  - or a method without a critic: {critic_free}
+  = definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; NeMo-RL
+    docs/guides/ppo.md; benchmarks/README.md, the demo's critic; limit 0.03: our heuristic: it takes 1.5 % off the
+    scatter of the returns
+gradient-spikes: single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few
+    scores that differ
+  - keep {grad_clip} at 1 or lower it
+  - lower {lr}
+  - a larger {batch}
+  - look at the completions of these steps
+  = our heuristic: ten times the median of the 20 steps before, and above 1, the usual clip
+lr-high: updates too large: the policy was pushed to where its samples no longer score
+  - lower {lr} by 3 to 10 times
+  - fewer updates per rollout: {reuse}
+  - {target}
+  - go back to a checkpoint
+  = Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats and a clip fraction of 0.3: our heuristic: several
+    times beyond it
+score-collapse: the policy lost what it could do: updates too large, a reward that changed, or a mismatch that grew
+  - lower {lr}
+  - raise {kl}
+  - go back to the best checkpoint
+  - look at which figure moved first with --plot
+  = our heuristic: below half of the best stretch of the run
+lr-low: scores differ, yet the policy hardly moves: learning rate too low, or weights in bf16, which swallow updates
+    smaller than 1/256 of a weight
+  - raise {lr} by 3 to 10 times (LoRA: about 10 times that of full training)
+  - keep trained weights in float32
+  = TRL lora_without_regret.md; limits 1e-4 nats and 1 % of entropy: our heuristic: no change visible in samples
+lr-zero: the learning rate is 0: a schedule that has ended, or too few total steps for its warm-up
+  - set {lr}
+  - check the schedule's total number of steps
+  = definition
+held-out-trains: the run learns these prompts by heart: what their held-out figure gains says nothing about others
+  - hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl
+  - then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl
+  = definition of a held-out set
+reward-hacking: the policy earns score without getting better at the task
+  - read high-scoring completions
+  - lower the weight of the part that rises, or make it pay only beside a right answer
+  - raise {kl}
+  - keep the checkpoint with the best held-out figure
+  = Gao 2022, scaling laws for reward over-optimisation; definition
+format-only: the format is learnt and full; the answers are not getting better
+  - lower the format's weight, or pay it only beside a right answer
+  - easier prompts or a stronger start, so that right answers occur
+  - {group} larger, so that they occur in a group
+  = open-r1#255, trl#3452; limits 0.9 and 10 steps: our heuristic: what can still be gained there is noise
+memory-grows: something keeps what each step made: a metric with its graph, a reward function or an environment that
+    remembers every completion, a cache without a bound
+  - keep metrics as numbers (.item() or .detach())
+  - look for lists and dicts that your reward function or environment only adds to
+  - until it is found, stop and go on from a checkpoint: a new process starts low
+  = our heuristic: a tenth, in six even stretches; what settles gains most at first
+# notes
+slow-tools: a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation
+    waits on average
+  - {tool_time}
+  - a cheaper tool, or one whose work is done by other processes
+  = our heuristic: three tenths of the time, as of rewards
+loss-is-no-measure: at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not;
+    a KL term lets it rise
+  - nothing: watch reward, held-out score, length and entropy
+  = trl#2703, trl#3452
+slow-reward: scoring takes a large share of the step
+  - make the reward async or cheaper, or run it in several processes
+  = our heuristic: three tenths of the time
+solved: the task is learnt
+  - harder prompts, or stop here
+  = definition
+short-run: too few steps for trends, so nothing is said about them
+  - look again after 10 steps or more
+  = our heuristic: medians of fewer than 3 steps a side
+partial-log: lines could not be read
+  - look at the lines named
+  = definition
+"""
 IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
+
+
+def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
+    """Entries of a text file: {name: {mark: texts}}; under "#" the heading above an entry, under "" its first text.
+
+    A line begins `name: text`, further texts are indented by two with a mark (+, !, - or =), their next lines by four.
+    """
+    entries, heading, entry, texts = {}, "", {}, []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            heading = line[2:]
+        elif line.startswith("    "):
+            texts[-1] += f" {line.strip()}"
+        elif line.startswith("  "):
+            texts = entry.setdefault(line[2], [])
+            texts.append(line[4:])
+        else:
+            name, _, text = line.partition(": ")
+            texts = [text]
+            entry = entries[name] = {"#": [heading], "": texts}
+    return entries
+
+
 # finding: (likely cause, what to change, source)
-ADVICE = {
-    "not-finite": (
-        "an update too large, a log-prob of -inf (a token the policy cannot sample), or fp16 overflow",
-        ["lower {lr}", "{precision}", "keep {grad_clip} at 1", "go on from a checkpoint before this step"],
-        "definition; unsloth#3006, verl#2505",
-    ),
-    "constant-reward": (
-        "the function pays every completion the same (a placeholder, answers not extracted, a wrong column, a number "
-        "compared with a text, an exception turned into a constant), or the model is never, or always, right; the log "
-        "cannot tell which, the first three steps do",
-        [
-            "read the function {reward}, and completions beside their scores (samples.jsonl)",
-            "score gold answers without a model: scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA; "
-            "where they have no full marks the function is at fault: mend it",
-            "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
-            "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
-            "raise {length} " + IF_CUT,
-            "then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not",
-        ],
-        "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
-    ),
-    "no-signal": (
-        "most groups score all alike, so their advantages are 0 and only the rest of the batch teaches",
-        ["prompts that the model solves sometimes", "raise {group}", "{filter}", "a finer reward (partial credit)"],
-        "forecast: binomial; DAPO (Yu 2025), section 3.2; limit 0.8: "
-        + OURSELVES
-        + "under a fifth of the batch teaches",
-    ),
-    "group-size-1": (
-        "an advantage relative to the group has nothing to compare one completion with: it is 0, or the raw score",
-        ["raise {group} to 8 or more", "or use an estimator without groups (PPO with a critic, ReMax, REINFORCE++)"],
-        "definition; prime-rl docs/training.md advises at least 8",
-    ),
-    "cold-sampling": (
-        "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
-        ["raise {temperature} to 1.0, also for models whose card advises less for use"],
-        "definition (entropy of the sampling distribution); limits 0.2 and 0.01 nats: "
-        + OURSELVES
-        + "nearly every token has one choice",
-    ),
-    "truncation": (
-        "completions hit the length limit before their end token: the score judges the limit, not the answer",
-        ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
-        "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
-    ),
-    "paid-unfinished": (
-        "the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop, and a "
-        "larger limit makes longer texts",
-        [
-            "read the ends of paid completions",
-            "pay only where nothing follows the answer",
-            "{overlong}",
-        ],
-        "counting: with scores up to 1, at least mean + share cut - 1 are both; limits 0.2 and half of either: "
-        + OURSELVES
-        + "then the two go together",
-    ),
-    "no-tool-calls": (
-        "the environment has tools and the model calls none: it does not know them, writes calls in a form that is not "
-        "read, or has no need of them; what it never does cannot be paid",
-        [
-            "read what it writes: pieces in samples.jsonl",
-            "an instruct model that was trained on tools, or one that was shown calls (SFT)",
-            "{tool_form}, where it writes calls in another form",
-            "say in the prompt that there are tools, and when to call them",
-        ],
-        "definition: an answer that is never sampled gets no gradient",
-    ),
-    "tool-failures": (
-        "most calls come to an error: they cannot be read, name no tool, have wrong arguments, or the tool raises or "
-        "gives no answer in time",
-        [
-            "read the errors: messages of the role tool in samples.jsonl",
-            "{tool_form}, where none can be read",
-            "arguments with plain types, each described in the docstring",
-            "{tool_time}, where they say that there was no answer",
-        ],
-        OURSELVES + "every second call",
-    ),
-    "turn-limit": (
-        "conversations do not come to their end: too few turns or tokens, an environment that never ends one, or a "
-        "model that goes on calling",
-        ["raise {turns}", "an environment that ends with the task (a reply of None)", "pay what ends early"],
-        OURSELVES + "most returns are of conversations that were broken off",
-    ),
-    "slow-tools": (
-        "a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation "
-        "waits on average",
-        ["{tool_time}", "a cheaper tool, or one whose work is done by other processes"],
-        OURSELVES + "three tenths of the time, as of rewards",
-    ),
-    "length-collapse": (
-        "short completions pay as well as long ones, or an update destroyed the policy",
-        [
-            "read completions: is the answer still there?",
-            "a reward for the answer, not for brevity; check length penalties",
-            "lower {lr}",
-            "raise {kl}",
-        ],
-        OURSELVES + "half the starting length, and the held-out figure did not gain by it",
-    ),
-    "length-runaway": (
-        "length itself pays (a reward that grows with it, or a loss averaged per completion, which hardly punishes "
-        "long wrong answers), or the end token is forgotten",
-        [
-            "look for a reward that grows with length",
-            "{overlong}",
-            "aggregate the loss over tokens (DAPO) or by a constant (Dr. GRPO)",
-        ],
-        "Dr. GRPO (Liu 2025), section 3.1, on the length bias; limit 1.5: "
-        + OURSELVES
-        + "half as long again without a held-out gain",
-    ),
-    "repetition": (
-        "completions repeat themselves: degenerate text that the reward does not punish, or pays by length",
-        ["add a repetition penalty to the reward", "lower {lr}", "raise {kl}", "read the samples"],
-        OURSELVES + "over half of the 6-character pieces of a completion are repeats; prose stays below a third",
-    ),
-    "entropy-collapse": (
-        "the policy became nearly deterministic before the task was solved, so samples no longer differ",
-        [
-            "raise {clip_high} to 0.28 (no effect with one update per rollout)",
-            "lower {lr}",
-            "a small {entropy} (0.001)",
-            "prompts that are not yet settled",
-        ],
-        "verl docs/algo/entropy.md: reward is about -a exp(entropy) + b, so a fall must buy score; limit a fifth: "
-        + OURSELVES
-        + "an e-fold and more",
-    ),
-    "entropy-explosion": (
-        "the policy drifts toward noise: entropy bonus too strong, updates too large, or tokens that the trainer "
-        "thinks impossible",
-        ["lower {entropy}", "lower {lr}", "raise {kl}", "check sampler and trainer agree (sampler-mismatch)"],
-        "verl docs/algo/entropy.md (sudden rise); limits 2 and 0.2 nats: "
-        + OURSELVES
-        + "doubled without a gain in score",
-    ),
-    "reference-differs": (
-        "the reference is not the initial policy: another checkpoint, adapters that are not off, dropout, or precision",
-        ["load the reference from the same weights", "compare both models' log-probs of one text"],
-        "by construction: KL of a policy to itself is 0; limit 0.01 nats: "
-        + OURSELVES
-        + "bf16 rounding stays below it",
-    ),
-    "kl-runaway": (
-        "the policy leaves the reference faster than the score explains: over-optimised reward or updates too large",
-        ["raise {kl}", "lower {lr}", "end at the checkpoint with the best held-out score"],
-        "Gao 2022, scaling laws for reward over-optimisation; limit 0.3 nats a token: "
-        + OURSELVES
-        + "the circulating 0.5 has no source either",
-    ),
-    "ratio-first-update": (
-        "with one update per rollout old and new policy are the same weights, so the ratio is 1: old log-probs come "
-        "from elsewhere (sampler, other temperature, dropout, padding, precision)",
-        ["run scripts/selfcheck.py", "compute old log-probs with the trainer's own forward pass, dropout off"],
-        "by construction; verl#2996, verl#6280 (micro-batch sizes that differ)",
-    ),
-    "sampler-mismatch": (
-        "sampler and trainer give the same tokens different probabilities: temperature or top-p applied on one side, "
-        "stale weights, chat template, or precision",
-        [
-            "top-p 1 and top-k off",
-            "the same {temperature} on both sides",
-            "check that weights reach the sampler after every step",
-            "{mismatch}",
-            "the same precision on both sides",
-        ],
-        "NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); "
-        "verl docs/algo/rollout_corr.md (weights)",
-    ),
-    "stale-sampler": (
-        "the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on what "
-        "the policy no longer says, and nothing that is learnt shows",
-        [
-            "compare the weights of both after a copy: --check_sync of our trainers names the tensors that differ",
-            "another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves",
-        ],
-        "allenai/open-instruct#1473; five times the start, and 0.001 nats at least: "
-        + OURSELVES
-        + "kernels differ less",
-    ),
-    "critic-useless": (
-        "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
-        "without it: too few updates for each rollout, too little warm-up, a learning rate that is too low (stays near "
-        "0) or too high (far below 0), a value clip that is small beside the scores, or returns that depend on nothing "
-        "it sees (prompts equally hard, answers wrong by chance)",
-        [
-            "more updates of the critic for each rollout: {critic_updates}",
-            "{critic_warmup}",
-            "change {critic_lr} (near 0: three times higher; far below 0: three to ten times lower)",
-            "where scores are well above 1: {value_clip}, or scores scaled to at most 1",
-            "a larger {batch}; prompts that are not all equally hard",
-            "or a method without a critic: {critic_free}",
-        ],
-        "definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; "
-        "NeMo-RL docs/guides/ppo.md; benchmarks/README.md, the demo's critic; limit 0.03: "
-        + OURSELVES
-        + "it takes 1.5 % off the scatter of the returns",
-    ),
-    "gradient-spikes": (
-        "single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few scores "
-        "that differ",
-        [
-            "keep {grad_clip} at 1 or lower it",
-            "lower {lr}",
-            "a larger {batch}",
-            "look at the completions of these steps",
-        ],
-        OURSELVES + "ten times the median of the 20 steps before, and above 1, the usual clip",
-    ),
-    "lr-high": (
-        "updates too large: the policy was pushed to where its samples no longer score",
-        ["lower {lr} by 3 to 10 times", "fewer updates per rollout: {reuse}", "{target}", "go back to a checkpoint"],
-        "Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats and a clip fraction of 0.3: "
-        + OURSELVES
-        + "several times beyond it",
-    ),
-    "score-collapse": (
-        "the policy lost what it could do: updates too large, a reward that changed, or a mismatch that grew",
-        ["lower {lr}", "raise {kl}", "go back to the best checkpoint", "look at which figure moved first with --plot"],
-        OURSELVES + "below half of the best stretch of the run",
-    ),
-    "lr-low": (
-        "scores differ, yet the policy hardly moves: learning rate too low, or weights in bf16, which swallow updates "
-        "smaller than 1/256 of a weight",
-        ["raise {lr} by 3 to 10 times (LoRA: about 10 times that of full training)", "keep trained weights in float32"],
-        "TRL lora_without_regret.md; limits 1e-4 nats and 1 % of entropy: "
-        + OURSELVES
-        + "no change visible in samples",
-    ),
-    "lr-zero": (
-        "the learning rate is 0: a schedule that has ended, or too few total steps for its warm-up",
-        ["set {lr}", "check the schedule's total number of steps"],
-        "definition",
-    ),
-    "held-out-trains": (
-        "the run learns these prompts by heart: what their held-out figure gains says nothing about others",
-        [
-            "hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
-            "then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl",
-        ],
-        "definition of a held-out set",
-    ),
-    "reward-hacking": (
-        "the policy earns score without getting better at the task",
-        [
-            "read high-scoring completions",
-            "lower the weight of the part that rises, or make it pay only beside a right answer",
-            "raise {kl}",
-            "keep the checkpoint with the best held-out figure",
-        ],
-        "Gao 2022, scaling laws for reward over-optimisation; definition",
-    ),
-    "format-only": (
-        "the format is learnt and full; the answers are not getting better",
-        [
-            "lower the format's weight, or pay it only beside a right answer",
-            "easier prompts or a stronger start, so that right answers occur",
-            "{group} larger, so that they occur in a group",
-        ],
-        "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
-    ),
-    "memory-grows": (
-        "something keeps what each step made: a metric with its graph, a reward function or an environment that "
-        "remembers every completion, a cache without a bound",
-        [
-            "keep metrics as numbers (.item() or .detach())",
-            "look for lists and dicts that your reward function or environment only adds to",
-            "until it is found, stop and go on from a checkpoint: a new process starts low",
-        ],
-        OURSELVES + "a tenth, in six even stretches; what settles gains most at first",
-    ),
-    "loss-is-no-measure": (
-        "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
-        "lets it rise",
-        ["nothing: watch reward, held-out score, length and entropy"],
-        "trl#2703, trl#3452",
-    ),
-    "slow-reward": (
-        "scoring takes a large share of the step",
-        ["make the reward async or cheaper, or run it in several processes"],
-        OURSELVES + "three tenths of the time",
-    ),
-    "solved": ("the task is learnt", ["harder prompts, or stop here"], "definition"),
-    "short-run": (
-        "too few steps for trends, so nothing is said about them",
-        ["look again after 10 steps or more"],
-        OURSELVES + "medians of fewer than 3 steps a side",
-    ),
-    "partial-log": ("lines could not be read", ["look at the lines named"], "definition"),
-}
-NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}
+ADVICE = {name: (entry[""][0], entry["-"], entry["="][0]) for name, entry in marked_texts(ADVICE_TEXT).items()}
+NOTES = {name for name, entry in marked_texts(ADVICE_TEXT).items() if entry["#"] == ["notes"]}
 
 
 # -------------------------------------------------------------------------------- trends (src/parts/reading/trends.py)
+
+TREND_STEPS = 10  # fewer: no trend is judged
+ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 
 
 def window(count: int) -> int:
@@ -923,6 +867,9 @@ def repeats(text: str) -> float:
 
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
+
+SOLVED = 0.95
+GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 
 
 @dataclass
@@ -1026,6 +973,20 @@ def is_solved(run: LoggedRun) -> bool:
         return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
     _, part = first_part(run)
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
+
+
+def gained(run: LoggedRun) -> bool:
+    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+    held_out = run.values("held_out")
+    if len(held_out) >= 2:
+        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+    return trend(first_part(run)[1]) > 0
+
+
+def rises_late(run: LoggedRun) -> bool:
+    """Whether the score rises over the second half of the run."""
+    scores = run.values("score")
+    return trend(scores[len(scores) // 2 :]) > 0
 
 
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
@@ -1222,6 +1183,96 @@ def renamed(rows: list[dict], columns: dict[str, str], path) -> list[dict]:
     ]
 
 
+# -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
+
+# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
+
+
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their dotted names."""
+    flat = {}
+    for key, value in config.items():
+        is_folder = isinstance(value, dict) and value
+        flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
+    return flat
+
+
+def printed_config(text: str) -> dict:
+    """verl's settings by dotted names, which it prints at the start over many lines with Ray's prefix; {} without."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    start = re.search(r"\{'actor_rollout_ref': ", plain)
+    lines = []
+    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
+        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
+        if line[:1] not in " {" and line != "":  # another process in between
+            continue
+        lines.append(line)
+        if line.endswith("}}"):
+            try:
+                return flat_config(ast.literal_eval("\n".join(lines)))
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return {}
+
+
+def verl_settings(flat: dict) -> dict:
+    """What the checks want to know of verl's settings by their dotted names."""
+    if not flat:
+        return {}
+    batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
+    epochs, estimator = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.adv_estimator")
+    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
+    warmup = flat.get("trainer.critic_warmup")
+    settings = {
+        "group_size": flat.get("actor_rollout_ref.rollout.n"),
+        "temperature": flat.get("actor_rollout_ref.rollout.temperature"),
+        "max_length": flat.get("data.max_response_length"),
+        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "grouped": estimator in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
+    }
+    return settings | ({"critic_warmup": warmup} if warmup else {})
+
+
+def our_settings(config: dict) -> tuple[str, dict]:
+    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
+    settings = {"temperature": config.get("temperature"), "fp16": config.get("precision") == "fp16"}
+    if "num_generations" in config:
+        per_rollout = config.get("steps_per_generation", 0)
+        one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
+        one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
+        settings |= {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
+        return "grpo_train", settings | {"updates": 1 if one else None, "grouped": True}
+    if "ppo_epochs" not in config:
+        return "", {}
+    advantage = config.get("advantage") or config.get("algorithm") or "gae"
+    grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
+    return "ppo_train", settings | {
+        "group_size": config.get("group_size"),
+        "max_length": config.get("max_new_tokens"),
+        "updates": config["ppo_epochs"] * config.get("minibatches", 1),
+        # a distillation's rewards may be measured only
+        "grouped": bool(config.get("reward_coef")) if "teacher" in config else grouped,
+        "critic_warmup": config.get("critic_warmup_steps", 0),
+        "value_clip": config.get("value_clip", 0),
+        "exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf",
+        "tools": bool(config.get("tool_format")),  # refused where an environment has none
+    }
+
+
+def page_settings(given: dict) -> dict:
+    """What the checks want to know of a one-page trainer's settings.json."""
+    return {
+        "group_size": given.get("group_size"),
+        "max_length": given.get("max_new_tokens"),
+        "temperature": given.get("temperature"),
+        "grouped": "group_size" in given,
+        "updates": math.prod(given.get(name) or 1 for name in REPEATS),
+        "critic_warmup": given.get("critic_warmup_steps", 0),
+        "value_clip": given.get("value_clip", 0),
+    }
+
+
 # ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
 # what of its settings TRL's trainer_state.json has
@@ -1312,96 +1363,6 @@ def console_steps(text: str) -> list[dict]:
     return rows
 
 
-def printed_config(text: str) -> dict:
-    """verl's configuration, which it prints at the start over many lines, each with Ray's prefix; {} without one."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    start = re.search(r"\{'actor_rollout_ref': ", plain)
-    lines = []
-    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
-        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
-        if line[:1] not in " {" and line != "":  # another process in between
-            continue
-        lines.append(line)
-        if line.endswith("}}"):
-            try:
-                return ast.literal_eval("\n".join(lines))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-    return {}
-
-
-def value_at(config: dict, path: str, default=None):
-    """A value of nested dicts by its dotted path."""
-    for key in path.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    return default if config is None else config
-
-
-def flat_config(config: dict, prefix: str = "") -> dict:
-    """Nested settings by their dotted names."""
-    flat = {}
-    for key, value in config.items():
-        flat |= (
-            flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
-        )
-    return flat
-
-
-def verl_settings(config: dict) -> dict:
-    """What the checks want to know of verl's configuration."""
-    if not config:
-        return {}
-    batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
-    epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
-    bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
-    warmup = value_at(config, "trainer.critic_warmup", 0)
-    return {
-        **({"critic_warmup": warmup} if warmup else {}),
-        "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
-        "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
-        "max_length": value_at(config, "data.max_response_length"),
-        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
-        "grouped": value_at(config, "algorithm.adv_estimator")
-        in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
-    }
-
-
-def our_settings(config: dict) -> tuple[str, dict]:
-    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
-    if "num_generations" in config:
-        passes, per = config.get("num_iterations", 1), config.get("steps_per_generation", 0)
-        one = passes == 1 and per in (0, config.get("gradient_accumulation_steps", 0))
-        one = one and not config.get("generation_batch_size")
-        settings = {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
-        settings |= {"temperature": config.get("temperature"), "updates": 1 if one else None, "grouped": True}
-        return "grpo_train", settings | {"fp16": config.get("precision") == "fp16"}
-    if "ppo_epochs" in config:
-        advantage = config.get("advantage") or config.get("algorithm") or "gae"
-        alone = ("gae", "ppo", "remax", "reinforce_pp")
-        settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
-        settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
-        settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
-        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
-        settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
-        if "teacher" in config:  # a distillation's rewards may be measured only
-            settings["grouped"] = bool(config.get("reward_coef"))
-        settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
-        return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
-    return "", {}
-
-
-# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
-REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-
-
-def page_settings(given: dict) -> dict:
-    """What the checks want to know of a one-page trainer's settings.json."""
-    settings = {"group_size": given.get("group_size"), "max_length": given.get("max_new_tokens")}
-    settings |= {"temperature": given.get("temperature"), "grouped": "group_size" in given}
-    settings |= {"updates": math.prod(given.get(name) or 1 for name in REPEATS)}
-    return settings | {"critic_warmup": given.get("critic_warmup_steps", 0), "value_clip": given.get("value_clip", 0)}
-
-
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
     names = NAMES[dialect]
@@ -1466,33 +1427,28 @@ def numbered(rows: list[dict]) -> list[dict]:
 
 def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
     """Read any of the formats, or what stands in the named columns."""
-    whole = None
-    if text.lstrip()[:1] in "{[":
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError):
-            whole = None
+    (rows, bad, count), history, config = rows_of_json(text), [], {}
+    try:
+        state = json.loads(text) if text.lstrip()[:1] == "{" else {}
+        history = [row for row in state.get("log_history") or [] if isinstance(row, dict)]
+        config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        pass
     if columns:
-        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
-        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
-        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
-        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
-    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
-        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
-        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
-    rows, bad, count = rows_of_json(text)
+        return parse_columns(path, history or rows or console_steps(text) or plain_rows(text), columns)
+    if history:
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(history), "trl")
     if rows and len(rows) * 2 >= count:
         run = parse_rows(path, rows)
         if bad:
             torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
-            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
-            run.remarks.append(f"{what} (line {bad[0]}); left out")
+            flaw = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {bad[0]}); left out")
         return run
     rows = console_steps(text)
     if rows:
         config = printed_config(text)
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=config)
         return drop_padded(fill_series(run, rows, "verl"))
     rows = console_dicts(text)
     if rows:
@@ -1500,12 +1456,21 @@ def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
         run.remarks.append("the console shows no steps: they are counted entries")
         return fill_series(run, numbered(rows), "trl")
     rows = plain_rows(text)
-    if rows:
-        return parse_rows(path, rows)
-    raise UnreadableError(
+    need_log(
+        rows,
         f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
     )
+    return parse_rows(path, rows)
+
+
+def parse_columns(path: Path, rows: list[dict], columns: dict[str, str]) -> LoggedRun:
+    """A run of rows whose figures have the names that --columns gives; findings name these."""
+    rows = renamed([row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows], columns, path)
+    run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+    given = {FIGURES[figure]: column for figure, column in columns.items()}
+    run.names = {name: given.get(key, key) for name, key in run.names.items()}
+    return run
 
 
 def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
@@ -1602,8 +1567,8 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
         run.samples, remarks = trl_samples(folder, run.rows)
     else:
         if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
-            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
-            run.settings, run.config = verl_settings(config), flat_config(config)
+            run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings = verl_settings(run.config)
         run.samples, remarks = verl_samples(folder, run.config)
     run.remarks += remarks
 
@@ -1647,72 +1612,9 @@ def dialect_of(run: LoggedRun) -> str:
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
 
 
-# ------------------------------------------------------------------ tool findings (src/parts/reading/tool_findings.py)
+# -------------------------------------------------------------- reward findings (src/parts/reading/reward_findings.py)
 
-
-def check_tools(run: LoggedRun):
-    """Tools that are not called, mostly fail, or take most of a step."""
-    calls, failures = run.values("tool_calls"), run.values("tool_failures")
-    seconds, step = run.values("tool_seconds"), run.values("time_step")
-    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
-    tools = run.settings.get("tools") or not any(seconds)
-    if len(calls) >= 3 and not any(calls) and tools:
-        yield run.find("no-tool-calls", "tool_calls", f"not one tool call in {len(calls)} steps")
-    if len(failures) >= 3 and late(run, "tool_failures") >= 0.5 and (not calls or late(run, "tool_calls") > 0):
-        saw = f"{late(run, 'tool_failures'):.0%} of the tool calls in {span(run, 'tool_failures')} came to an error"
-        yield run.find("tool-failures", "tool_failures", saw)
-    if len(seconds) >= 3 and step and statistics.median(seconds) > 0.3 * statistics.median(step):
-        saw = f"a conversation waits {statistics.median(seconds):.3g} s for its tools, in a step of "
-        yield run.find("slow-tools", "tool_seconds", saw + f"{statistics.median(step):.3g} s")
-
-
-def check_turns(run: LoggedRun):
-    """Conversations that a limit ends."""
-    if len(run.values("limit")) >= 3 and late(run, "limit") >= 0.5:
-        saw = f"{late(run, 'limit'):.0%} of the conversations in {span(run, 'limit')} were ended by a limit"
-        if run.values("turns"):
-            saw += f", after {late(run, 'turns'):.3g} answers"
-        yield run.find("turn-limit", "limit", saw, note=is_solved(run))
-
-
-# -------------------------------------------------------------- memory findings (src/parts/reading/memory_findings.py)
-
-STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
-GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
-
-
-def even_growth(values: list[float]) -> tuple[float, float] | None:
-    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
-
-    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
-    memory does not grow so, or by less than a tenth, or the log is short.
-    """
-    values = values[len(values) // 10 :]
-    size = len(values) // STRETCHES
-    if size < STEPS_EACH:
-        return None
-    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
-    gains = [after - before for before, after in itertools.pairwise(middles)]
-    grown = middles[-1] - middles[0]
-    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
-    return (middles[0], middles[-1]) if even else None
-
-
-def check_memory(run: LoggedRun):
-    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
-    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
-        return
-    for name in ("gpu_memory", "memory"):
-        found = even_growth(run.values(name))
-        if found:
-            steps = sorted(run.series[name])
-            saw = f"{run.names[name]} rose evenly from {found[0]:.3g} to {found[1]:.3g} GiB, completions did not grow"
-            yield run.find("memory-grows", name, saw, steps[-1])
-            return
-
-
-# ---------------------------------------------------------- held out findings (src/parts/reading/held_out_findings.py)
-
+RARELY = 0.01  # share of completions below which a length limit explains nothing
 DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
 
@@ -1729,55 +1631,46 @@ def check_held_out(run: LoggedRun):
         yield run.find("held-out-trains", "held_out", "the training file is the evaluation file too")
 
 
-# ---------------------------------------------------------------------------- findings (src/parts/reading/findings.py)
-
-RARELY = 0.01  # share of completions below which a length limit explains nothing
-TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
-
-
-def check_finite(run: LoggedRun):
-    """NaN, infinities, and updates left out for them."""
-    bad = [
-        b
-        for b in run.broken
-        if common_name(b[0], dialect_of(run)) in ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
-    ]
-    if bad:
-        metric, step, value = bad[0]
-        run.names.setdefault("broken", metric)
-        finding = run.find(
-            "not-finite", "broken", f"{metric} is {value} at step {step}, {len(bad)} such values in all", step
-        )
-        finding.metric = metric
-        yield finding
-    skipped = run.series.get("skipped", {})
-    steps = [step for step, value in sorted(skipped.items()) if value]
-    allowed = 0.2 * len(skipped) if run.settings.get("fp16") else 0  # fp16's loss scale settles that way
-    if steps and len(steps) > allowed and not bad:
-        saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
-        yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
+def check_sampling(run: LoggedRun):
+    """A group of one; nearly greedy sampling, by the setting or by the entropy of the first steps."""
+    words, entropy = SETTINGS[run.trainer], run.values("entropy")
+    if run.settings.get("group_size") == 1 and run.settings.get("grouped"):
+        yield run.find("group-size-1", "score", f"{words['group']} is 1 with an advantage that compares within groups")
+    temperature = run.settings.get("temperature")
+    if temperature is not None and temperature < 0.2:
+        yield run.find("cold-sampling", "entropy", f"{words['temperature']} is {temperature}")
+    elif temperature is None and entropy and ends(entropy)[0] < 0.01:
+        saw = f"entropy of the first steps is {ends(entropy)[0]:.3g} nats a token"
+        yield run.find("cold-sampling", "entropy", saw, min(run.series["entropy"]))
 
 
 def check_constant(run: LoggedRun):
     """Every completion scores the same."""
-    if is_constant(run) and not is_solved(run) and not collapse(run):
-        value, name = late(run, "score"), "score_std" if "score_std" in run.series else "score"
-        saw = f"all completions of nearly every step scored the same, {value:.4g} in {span(run, 'score')}"
-        cut = run.values("truncated")
-        if cut:
-            share = late(run, "truncated")
-            saw += f"; {share:.0%} of them were cut by the length limit" * (share > 0.2)
-            saw += "; none was cut" * (not any(cut))
-        if run.values("grad_norm") and not any(run.values("grad_norm")):
-            rates = run.values("lr")
-            given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
-            by_size = given and 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
-            given = given.replace(")", "; the 0 in the settings means by size)") if by_size else given
-            saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
-        finding = run.find("constant-reward", name, saw)
-        if cut and max(statistics.mean(cut), late(run, "truncated")) < RARELY:
-            finding.change = [advice for advice in finding.change if not advice.endswith(IF_CUT)]
-        yield finding
+    if not is_constant(run) or is_solved(run) or collapse(run):
+        return
+    saw = f"all completions of nearly every step scored the same, {late(run, 'score'):.4g} in {span(run, 'score')}"
+    cut, gradients = run.values("truncated"), run.values("grad_norm")
+    if cut and late(run, "truncated") > 0.2:
+        saw += f"; {late(run, 'truncated'):.0%} of them were cut by the length limit"
+    if cut and not any(cut):
+        saw += "; none was cut"
+    if gradients and not any(gradients):
+        saw += (
+            f". So advantages and gradients are 0 at each step: loss and learning rate{highest_rate(run)} are no cause"
+        )
+    finding = run.find("constant-reward", "score_std" if "score_std" in run.series else "score", saw)
+    if cut and max(statistics.mean(cut), late(run, "truncated")) < RARELY:
+        finding.change = [advice for advice in finding.change if not advice.endswith(IF_CUT)]
+    yield finding
+
+
+def highest_rate(run: LoggedRun) -> str:
+    """The highest learning rate in brackets, where the log has one above 0."""
+    highest = max(run.values("lr"), default=0)
+    by_size = 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
+    return (
+        f" (it was up to {highest:.3g}{'; the 0 in the settings means by size' if by_size else ''})" if highest else ""
+    )
 
 
 def check_signal(run: LoggedRun):
@@ -1785,270 +1678,26 @@ def check_signal(run: LoggedRun):
     if is_constant(run):
         return
     if "zero_std" in run.series:
-        share = late(run, "zero_std")
+        name, share = "zero_std", late(run, "zero_std")
         saw = f"{share:.0%} of the groups in {span(run, 'zero_std')} score all alike"
-        name = "zero_std"
     else:
         pairs = list(zip(run.values("advantage_max"), run.values("advantage_min"), strict=False))[-20:]
-        share = sum(high == low for high, low in pairs) / max(1, len(pairs))
-        saw, name = f"in {share:.0%} of the last {len(pairs)} steps no completion had an advantage", "advantage_max"
+        name, share = "advantage_max", sum(high == low for high, low in pairs) / max(1, len(pairs))
+        saw = f"in {share:.0%} of the last {len(pairs)} steps no completion had an advantage"
     if share < 0.8 or len(run.values(name)) < 3:
         return
     part, means = first_part(run)
     p, group = (ends(means)[1] if means else -1), run.settings.get("group_size")
     if group and 0 <= p <= 1:
         expected = forecast(p, group)
-        saw += (
-            f"; p^G + (1-p)^G gives {expected:.0%} at pass rate {p:.3g} ({part}, taken as 0 or 1) and groups of {group}"
-        )
-        enough = next((g for g in (2**i for i in range(1, 9)) if g > group and forecast(p, g) < 0.5), None)
+        saw += f"; p^G + (1-p)^G gives {expected:.0%} at pass rate {p:.3g} ({part}, taken as 0 or 1)"
+        saw += f" and groups of {group}"
+        enough = next((2**i for i in range(1, 9) if 2**i > group and forecast(p, 2**i) < 0.5), None)
         if share > expected + 0.15:
             saw += ": more than chance, so prompts are always or never solved, or samples hardly differ"
         elif enough:
             saw += f"; groups of {enough} would bring it to {forecast(p, enough):.0%}"
-    if is_solved(run):
-        yield run.find("solved", name, saw)
-    else:
-        yield run.find("no-signal", name, saw)
-
-
-def check_group(run: LoggedRun):
-    """A group of one."""
-    if run.settings.get("group_size") == 1 and run.settings.get("grouped"):
-        words = SETTINGS[run.trainer]["group"]
-        yield run.find("group-size-1", "score", f"{words} is 1 with an advantage that compares within groups")
-
-
-def check_temperature(run: LoggedRun):
-    """Nearly greedy sampling: by the setting, or by the entropy of the first steps."""
-    temperature = run.settings.get("temperature")
-    if temperature is not None and temperature < 0.2:
-        yield run.find("cold-sampling", "entropy", f"{SETTINGS[run.trainer]['temperature']} is {temperature}")
-    elif temperature is None and run.values("entropy") and ends(run.values("entropy"))[0] < 0.01:
-        step = min(run.series["entropy"])
-        saw = f"entropy of the first steps is {ends(run.values('entropy'))[0]:.3g} nats a token"
-        yield run.find("cold-sampling", "entropy", saw, step)
-
-
-def gained(run: LoggedRun) -> bool:
-    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
-    held_out = run.values("held_out")
-    if len(held_out) >= 2:
-        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
-    return trend(first_part(run)[1]) > 0
-
-
-def mean_of_the_last(run: LoggedRun) -> tuple[str, float]:
-    """Name and late mean of the score for correctness, which is a share where scores end at 1; 0 where they do not."""
-    part, means = first_part(run)
-    highest = [as_number(row.get("score")) or 0.0 for row in run.samples] + run.values("score_max") + means
-    return part, ends(means)[1] if means and max(highest) <= 1 else 0.0
-
-
-def check_length(run: LoggedRun):
-    """Truncation, runaway and collapse of the completions."""
-    cut, lengths = run.values("truncated"), run.values("length")
-    if len(cut) >= 3 and ends(cut)[1] >= 0.2:
-        first, last = ends(cut)
-        saw = (
-            f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
-        )
-        part, mean = mean_of_the_last(run)
-        if mean + last - 1 > 0.5 * min(mean, last):
-            saw += f"; {part} is {mean:.3g} there, so at least {mean + last - 1:.0%} were cut and paid"
-            yield run.find("paid-unfinished", "truncated", saw)
-        else:
-            yield run.find("truncation", "truncated", saw)
-    if len(lengths) < TREND_STEPS:
-        return
-    first, last = ends(lengths)
-    saw = f"mean length went from {first:.4g} to {last:.4g} tokens"
-    if last > 1.5 * first and trend(lengths) > 0 and not gained(run):
-        yield run.find("length-runaway", "length", saw + " without a gain in correctness")
-    if last < 0.5 * first and trend(lengths) < 0 and not gained(run):
-        yield run.find("length-collapse", "length", saw + " without a gain in correctness")
-
-
-def check_repetition(run: LoggedRun):
-    """Completions that repeat themselves, by samples.jsonl."""
-    by_step: dict[int, list[str]] = {}
-    for row in run.samples:
-        text = row.get("completion")
-        if row.get("kind", "train") == "train" and isinstance(text, str):
-            of_step = by_step.setdefault(step_of(row), [])
-            of_step += [text] if len(of_step) < TEXTS else []
-
-    def share(step: int) -> float:
-        return statistics.median(map(repeats, by_step[step]))
-
-    if by_step and share(max(by_step)) > 0.5:
-        shares = {step: share(step) for step in sorted(by_step)}
-        run.series["repeats"], last = shares, max(shares)
-        run.names["repeats"] = "samples.jsonl"
-        saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
-        yield run.find("repetition", "repeats", saw)
-
-
-def check_entropy(run: LoggedRun):
-    """Entropy that falls without buying score, or explodes; what one is taught by a teacher may be sharp."""
-    values = run.values("entropy")
-    if len(values) < TREND_STEPS:
-        return
-    first, last = ends(values)
-    half = run.values("score")[len(run.values("score")) // 2 :]
-    rising = trend(half) > 0 or trend(run.values("score")) > 0
-    saw = f"entropy went from {first:.3g} to {last:.3g} nats a token"
-    taught = any("kl/teacher" in row for row in run.rows)
-    if 0.01 < first and last < 0.2 * first and trend(values) < 0 and not is_solved(run) and not rising and not taught:
-        yield run.find("entropy-collapse", "entropy", saw + " and the score does not rise")
-    if last > max(2 * first, first + 0.2) and trend(values) > 0 and (collapse(run) or not gained(run)):
-        yield run.find("entropy-explosion", "entropy", saw + " without a gain in correctness")
-
-
-def check_kl(run: LoggedRun):
-    """KL to the reference: 0 at step 1, and slow after that."""
-    values, found = run.values("kl"), run.series.get("kl", {})
-    if not values:
-        return
-    one_update = run.settings.get("updates") == 1 or dialect_of(run) == "ours" or run.format == "trainer_state.json"
-    if min(found) <= 1 and abs(found[min(found)]) > 0.01 and one_update:
-        saw = f"KL to the reference is {found[min(found)]:.3g} nats a token at step {min(found)}, before any update"
-        yield run.find("reference-differs", "kl", saw, min(found))
-    last = ends(values)[1]
-    half = run.values("score")[len(run.values("score")) // 2 :]
-    risen = trend(values) > 0 or (values[0] <= 0.01 and last > 1 and not collapse(run))  # that came at once
-    if len(values) >= TREND_STEPS and last > 0.3 and risen and not (gained(run) and trend(half) > 0):
-        saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
-        yield run.find("kl-runaway", "kl", saw)
-
-
-def check_ratio(run: LoggedRun):
-    """The ratio of a rollout's only update."""
-    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
-    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
-        for step, value in sorted(run.series.get(name, {}).items()):
-            if updates.get(step, constant) == 1 and value > limit:
-                saw = f"{run.names[name]} is {value:.4g} at step {step}, which has one update per rollout"
-                yield run.find("ratio-first-update", name, saw, step)
-                return
-
-
-def check_mismatch(run: LoggedRun):
-    """Sampler and trainer disagree on the probability of sampled tokens."""
-    limits = [
-        ("gap_mean", lambda v: v > math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
-        ("mismatch_kl", lambda v: v > 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
-        ("weight_mean", lambda v: not 0.5 <= v <= 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
-        ("weight_ess", lambda v: v < 0.3, "effective sample size {:.3g} of the batch; below 0.3"),
-        ("weight_std", lambda v: v > 1, "standard deviation of the importance weights {:.3g}; above 1"),
-        (
-            "probs_correlation",
-            lambda v: v < 0.9,
-            "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
-        ),
-    ]
-    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
-    limits.append(
-        ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
-    )
-    for name, wrong, text in limits:
-        values = run.values(name)
-        if values and wrong(statistics.median(values)):
-            first = next(step for step, value in sorted(run.series[name].items()) if wrong(value))
-            saw = text.format(statistics.median(values)) + f"; median of all steps, first at step {first}"
-            yield run.find("sampler-mismatch", name, saw, first)
-            return
-
-
-def check_stale_sampler(run: LoggedRun):
-    """The sampler's distance from the trainer grows while the score stands still: weights that do not arrive."""
-    scores = run.values("score")
-    if len(scores) < TREND_STEPS or trend(scores) > 0 or gained(run) or is_solved(run):
-        return
-    for name in ("mismatch_kl", "gap_mean"):
-        values = [abs(value) for value in run.values(name)]
-        first, last = ends(values) if values else (0.0, 0.0)
-        if trend(values) > 0 and last > max(1e-3, 5 * first):
-            saw = f"{run.names[name]} grew from {first:.2g} to {last:.2g} nats a token while the score did not rise"
-            yield run.find("stale-sampler", name, saw)
-            return
-
-
-def check_critic(run: LoggedRun):
-    """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
-    found = run.series["explained_variance"]
-    warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
-    steps = [step for step in sorted(found) if step > warmup]
-    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run) or hardly_varies(run):
-        return
-    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
-    values = [found[step] for step in steps]
-    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
-    if middle <= 0 or (middle if len(values) >= TREND_STEPS else max(values)) <= 0.03:
-        saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-        lowest = min(found, key=found.get)
-        saw += f"; {found[lowest]:.3g} at step {lowest}" * (found[lowest] < min(-0.1, 2 * middle))
-        clip, scores = as_number(run.settings.get("value_clip")), run.values("score")
-        if clip and scores and max(map(abs, scores)) > 10 * clip:
-            saw += f"; a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
-        saw += "; the task was solved all the same" * is_solved(run)
-        yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
-
-
-def hardly_varies(run: LoggedRun) -> bool:
-    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
-    spread = run.values("score_std")
-    if not spread:
-        return False
-    first, last = ends(spread)
-    return last < 0.25 * first or last < 0.05 * abs(late(run, "score") if run.values("score") else 0.0)
-
-
-def check_gradients(run: LoggedRun):
-    """Gradients far above those of the steps before."""
-    found = sorted(run.series.get("grad_norm", {}).items())
-    spikes = []
-    for i in range(5, len(found)):
-        before = statistics.median(value for _, value in found[max(0, i - 20) : i])
-        if found[i][1] > 1 and found[i][1] > 10 * before > 0.01:
-            spikes.append((found[i][0], found[i][1], before))
-    if spikes:
-        step, value, before = max(spikes, key=lambda s: s[1])
-        saw = f"{len(spikes)} spikes; the largest {value:.3g} at step {step} after a median of {before:.3g}"
-        yield run.find(
-            "gradient-spikes", "grad_norm", saw, step, note=len(spikes) < 0.02 * len(found) and not collapse(run)
-        )
-
-
-def check_rate(run: LoggedRun):
-    """Learning rate too high, too low, or 0."""
-    rates = run.values("lr")
-    if len(rates) >= 3 and max(rates[: len(rates) // 2 + 2]) == 0:
-        yield run.find("lr-zero", "lr", "the learning rate is 0 in the first half of the run")
-        return
-    for name, limit, what in (
-        ("kl_step", 0.1, "KL of one step's update"),
-        ("clip_frac", 0.3, "clipped share of tokens"),
-    ):
-        found = sorted(run.series.get(name, {}).items())
-        high = [(step, value) for step, value in found if value > limit]
-        if len(high) >= 3 and len(high) >= 0.1 * len(found):
-            step, value = max(high, key=lambda h: h[1])
-            saw = f"{what} above {limit} in {len(high)} of {len(found)} steps, up to {value:.3g} at step {step}"
-            yield run.find("lr-high", name, saw, step)
-            break
-    else:
-        high = []
-    lost = collapse(run)
-    if lost:
-        best, last, step = lost
-        kl = run.series.get("kl", {})
-        before = max((s for s in kl if s < step), default=None)
-        if before is not None and kl.get(step, 0) - kl[before] > 0.5 and not high:
-            saw = f"KL to the reference went from {kl[before]:.3g} to {kl[step]:.3g} nats a token in one step"
-            yield run.find("lr-high", "kl", saw, step)
-        saw = f"the score fell from {best:.3g} to {last:.3g}; half of it was lost by step {step}"
-        yield run.find("score-collapse", "score", saw, step)
+    yield run.find("solved" if is_solved(run) else "no-signal", name, saw)
 
 
 def check_movement(run: LoggedRun):
@@ -2080,12 +1729,11 @@ def check_hacking(run: LoggedRun):
     held_out, (name, part) = run.values("held_out"), first_part(run)
     saw = f"the score rose from {first:.3g} to {last:.3g}"
     if len(held_out) >= 2:
-        if not gained(run) and max(held_out) < SOLVED:
-            peak = max(held_out)
+        peak = max(held_out)
+        if not gained(run) and peak < SOLVED:
             saw += f", the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g} (best {peak:.3g})"
-            yield run.find(
-                "reward-hacking", "held_out", saw, max(run.series["held_out"], key=run.series["held_out"].get)
-            )
+            best_step = max(run.series["held_out"], key=run.series["held_out"].get)
+            yield run.find("reward-hacking", "held_out", saw, best_step)
         return
     rising = [other for other, values in run.parts().items() if other != name and trend(values) > 0]
     falls, stands = trend(part) < 0, is_flat(part) and not all(map(is_format, rising))
@@ -2109,28 +1757,325 @@ def check_format(run: LoggedRun):
             return
 
 
+# ------------------------------------------------------ completion findings (src/parts/reading/completion_findings.py)
+
+TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
+
+
+def mean_of_the_last(run: LoggedRun) -> tuple[str, float]:
+    """Name and late mean of the score for correctness, which is a share where scores end at 1; 0 where they do not."""
+    part, means = first_part(run)
+    highest = [as_number(row.get("score")) or 0.0 for row in run.samples] + run.values("score_max") + means
+    return part, ends(means)[1] if means and max(highest) <= 1 else 0.0
+
+
+def check_truncation(run: LoggedRun):
+    """Completions that the length limit cuts, and those that are paid all the same."""
+    cut = run.values("truncated")
+    if len(cut) < 3 or ends(cut)[1] < 0.2:
+        return
+    (first, last), (part, mean) = ends(cut), mean_of_the_last(run)
+    saw = f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
+    if mean + last - 1 > 0.5 * min(mean, last):
+        saw += f"; {part} is {mean:.3g} there, so at least {mean + last - 1:.0%} were cut and paid"
+        yield run.find("paid-unfinished", "truncated", saw)
+    else:
+        yield run.find("truncation", "truncated", saw)
+
+
+def check_conversations(run: LoggedRun):
+    """Tools that are not called or mostly fail, and conversations that a limit ends."""
+    calls, failures = run.values("tool_calls"), run.values("tool_failures")
+    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
+    if len(calls) >= 3 and not any(calls) and tools:
+        yield run.find("no-tool-calls", "tool_calls", f"not one tool call in {len(calls)} steps")
+    if len(failures) >= 3 and late(run, "tool_failures") >= 0.5 and (not calls or late(run, "tool_calls") > 0):
+        saw = f"{late(run, 'tool_failures'):.0%} of the tool calls in {span(run, 'tool_failures')} came to an error"
+        yield run.find("tool-failures", "tool_failures", saw)
+    if len(run.values("limit")) >= 3 and late(run, "limit") >= 0.5:
+        saw = f"{late(run, 'limit'):.0%} of the conversations in {span(run, 'limit')} were ended by a limit"
+        if run.values("turns"):
+            saw += f", after {late(run, 'turns'):.3g} answers"
+        yield run.find("turn-limit", "limit", saw, note=is_solved(run))
+
+
+def check_waiting(run: LoggedRun):
+    """Tools or rewards that take much of a step."""
+    medians = {name: statistics.median(run.values(f"time_{name}") or [0]) for name in ("step", "reward", "rollout")}
+    tools, scoring, step = run.values("tool_seconds"), run.values("time_reward"), medians["step"]
+    if len(tools) >= 3 and step and statistics.median(tools) > 0.3 * step:
+        saw = f"a conversation waits {statistics.median(tools):.3g} s for its tools, in a step of {step:.3g} s"
+        yield run.find("slow-tools", "tool_seconds", saw)
+    whole = step or medians["reward"] + medians["rollout"]
+    if len(scoring) >= 3 and whole and medians["reward"] > 0.3 * whole:
+        saw = f"rewards take {medians['reward']:.3g} s of {whole:.3g} s"
+        yield run.find("slow-reward", "time_reward", saw)
+
+
+def check_repetition(run: LoggedRun):
+    """Completions that repeat themselves, by samples.jsonl."""
+    by_step: dict[int, list[str]] = {}
+    for row in run.samples:
+        text = row.get("completion")
+        if row.get("kind", "train") == "train" and isinstance(text, str):
+            by_step.setdefault(step_of(row), []).append(text)
+    shares = {step: statistics.median(map(repeats, by_step[step][:TEXTS])) for step in sorted(by_step)}
+    if shares and shares[max(shares)] > 0.5:
+        run.series["repeats"], last = shares, max(shares)
+        run.names["repeats"] = "samples.jsonl"
+        saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
+        yield run.find("repetition", "repeats", saw)
+
+
+# -------------------------------------------------------------- update findings (src/parts/reading/update_findings.py)
+
+CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
+STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
+GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
+MISMATCH = (  # series, lowest and highest value that is fine, words
+    ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
+    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
+    ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
+    ("weight_ess", 0.3, math.inf, "effective sample size {:.3g} of the batch; below 0.3"),
+    ("weight_std", -math.inf, 1, "standard deviation of the importance weights {:.3g}; above 1"),
+    ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
+)
+
+
+def check_finite(run: LoggedRun):
+    """NaN, infinities, and updates left out for them."""
+    watched, dialect = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score"), dialect_of(run)
+    bad = [entry for entry in run.broken if common_name(entry[0], dialect) in watched]
+    if bad:
+        metric, step, value = bad[0]
+        saw = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
+        run.names["broken"] = metric
+        yield run.find("not-finite", "broken", saw, step)
+    skipped = run.series.get("skipped", {})
+    steps = [step for step, value in sorted(skipped.items()) if value]
+    allowed = 0.2 * len(skipped) if run.settings.get("fp16") else 0  # fp16's loss scale settles that way
+    if steps and len(steps) > allowed and not bad:
+        saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
+        yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
+
+
+def check_ratio(run: LoggedRun):
+    """The ratio of a rollout's only update."""
+    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
+    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
+        for step, value in sorted(run.series.get(name, {}).items()):
+            if updates.get(step, constant) == 1 and value > limit:
+                saw = f"{run.names[name]} is {value:.4g} at step {step}, which has one update per rollout"
+                yield run.find("ratio-first-update", name, saw, step)
+                return
+
+
+def check_mismatch(run: LoggedRun):
+    """Sampler and trainer disagree on the probability of sampled tokens."""
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
+    largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
+    for name, low, high, text in (*MISMATCH, largest):
+        values = run.values(name)
+        if values and not low <= statistics.median(values) <= high:
+            first = next(step for step, value in sorted(run.series[name].items()) if not low <= value <= high)
+            saw = text.format(statistics.median(values)) + f"; median of all steps, first at step {first}"
+            yield run.find("sampler-mismatch", name, saw, first)
+            return
+
+
+def check_stale_sampler(run: LoggedRun):
+    """The sampler's distance from the trainer grows while the score stands still: weights that do not arrive."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS or trend(scores) > 0 or gained(run) or is_solved(run):
+        return
+    for name in ("mismatch_kl", "gap_mean"):
+        values = [abs(value) for value in run.values(name)]
+        first, last = ends(values) if values else (0.0, 0.0)
+        if trend(values) > 0 and last > max(1e-3, 5 * first):
+            saw = f"{run.names[name]} grew from {first:.2g} to {last:.2g} nats a token while the score did not rise"
+            yield run.find("stale-sampler", name, saw)
+            return
+
+
+def check_kl(run: LoggedRun):
+    """KL to the reference: 0 at step 1, and slow after that."""
+    values, first = run.values("kl"), min(run.series["kl"])
+    one_update = run.settings.get("updates") == 1 or dialect_of(run) == "ours" or run.format == "trainer_state.json"
+    if first <= 1 and abs(values[0]) > 0.01 and one_update:
+        saw = f"KL to the reference is {values[0]:.3g} nats a token at step {first}, before any update"
+        yield run.find("reference-differs", "kl", saw, first)
+    last = ends(values)[1]
+    risen = trend(values) > 0 or (values[0] <= 0.01 and last > 1 and not collapse(run))  # that came at once
+    if len(values) >= TREND_STEPS and last > 0.3 and risen and not (gained(run) and rises_late(run)):
+        saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
+        yield run.find("kl-runaway", "kl", saw)
+
+
+def check_critic(run: LoggedRun):
+    """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
+    variances = run.series["explained_variance"]
+    warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
+    steps = [step for step in sorted(variances) if step > warmup]
+    if len(variances) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run) or hardly_varies(run):
+        return
+    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
+    values = [variances[step] for step in steps]
+    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
+    if middle > 0 and (middle if len(values) >= TREND_STEPS else max(values)) > 0.03:
+        return
+    saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
+    lowest = min(variances, key=variances.get)
+    if variances[lowest] < min(-0.1, 2 * middle):
+        saw += f"; {variances[lowest]:.3g} at step {lowest}"
+    clip, scores = as_number(run.settings.get("value_clip")), run.values("score")
+    if clip and scores and max(map(abs, scores)) > 10 * clip:
+        saw += f"; a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
+    if is_solved(run):
+        saw += "; the task was solved all the same"
+    yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
+
+
+def hardly_varies(run: LoggedRun) -> bool:
+    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
+    spread = run.values("score_std")
+    if not spread:
+        return False
+    first, last = ends(spread)
+    return last < 0.25 * first or last < 0.05 * abs(late(run, "score") if run.values("score") else 0.0)
+
+
+def check_gradients(run: LoggedRun):
+    """Gradients far above those of the steps before."""
+    norms, spikes = sorted(run.series["grad_norm"].items()), []
+    for i in range(5, len(norms)):
+        before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
+        if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
+            spikes.append((norms[i][1], norms[i][0], before))
+    if spikes:
+        value, step, before = max(spikes, key=lambda spike: spike[0])
+        saw = f"{len(spikes)} spikes; the largest {value:.3g} at step {step} after a median of {before:.3g}"
+        rare = len(spikes) < 0.02 * len(norms) and not collapse(run)
+        yield run.find("gradient-spikes", "grad_norm", saw, step, note=rare)
+
+
+def check_rate(run: LoggedRun):
+    """Learning rate too high, too low, or 0."""
+    rates = run.values("lr")
+    if len(rates) >= 3 and max(rates[: len(rates) // 2 + 2]) == 0:
+        yield run.find("lr-zero", "lr", "the learning rate is 0 in the first half of the run")
+        return
+    limits = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
+    too_high = False
+    for name, limit, words in limits:
+        values = run.series.get(name, {})
+        high = [step for step, value in sorted(values.items()) if value > limit]
+        if not too_high and len(high) >= 3 and len(high) >= 0.1 * len(values):
+            too_high, step = True, max(high, key=values.get)
+            saw = (
+                f"{words} above {limit} in {len(high)} of {len(values)} steps, up to {values[step]:.3g} at step {step}"
+            )
+            yield run.find("lr-high", name, saw, step)
+    lost = collapse(run)
+    if not lost:
+        return
+    best, last, step = lost
+    kl = run.series.get("kl", {})
+    before = max((s for s in kl if s < step), default=None)
+    if before is not None and kl.get(step, 0) - kl[before] > 0.5 and not too_high:
+        saw = f"KL to the reference went from {kl[before]:.3g} to {kl[step]:.3g} nats a token in one step"
+        yield run.find("lr-high", "kl", saw, step)
+    saw = f"the score fell from {best:.3g} to {last:.3g}; half of it was lost by step {step}"
+    yield run.find("score-collapse", "score", saw, step)
+
+
+def even_growth(values: list[float]) -> tuple[float, float] | None:
+    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
+
+    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
+    memory does not grow so, or by less than a tenth, or the log is short.
+    """
+    values = values[len(values) // 10 :]
+    size = len(values) // STRETCHES
+    if size < STEPS_EACH:
+        return None
+    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
+    gains = [after - before for before, after in itertools.pairwise(middles)]
+    grown = middles[-1] - middles[0]
+    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
+    return (middles[0], middles[-1]) if even else None
+
+
+def check_memory(run: LoggedRun):
+    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
+    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
+        return
+    for name in ("gpu_memory", "memory"):
+        growth = even_growth(run.values(name))
+        if growth:
+            saw = f"{run.names[name]} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB, completions did not grow"
+            yield run.find("memory-grows", name, saw, max(run.series[name]))
+            return
+
+
+# ---------------------------------------------------------------------------- findings (src/parts/reading/findings.py)
+
+TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
+LENGTHS = "mean length went from {:.4g} to {:.4g} tokens without a gain in correctness"
+ENTROPIES = "entropy went from {:.3g} to {:.3g} nats a token "
+
+
+def may_be_sharp(run: LoggedRun) -> bool:
+    """Whether low entropy is no fault: the task is solved, the score rises, or a teacher is sharp."""
+    taught = any("kl/teacher" in row for row in run.rows)
+    return is_solved(run) or taught or trend(run.values("score")) > 0 or rises_late(run)
+
+
+def gained_and_kept(run: LoggedRun) -> bool:
+    """Whether correctness rose and the score did not collapse."""
+    return gained(run) and not collapse(run)
+
+
+MOVES = (  # finding, series, share of the first stretch beyond which the last lies, least distance, excuse, words
+    ("length-runaway", "length", 1.5, 0.0, gained, LENGTHS),
+    ("length-collapse", "length", 0.5, 0.0, gained, LENGTHS),
+    ("entropy-collapse", "entropy", 0.2, 0.01, may_be_sharp, ENTROPIES + "and the score does not rise"),
+    ("entropy-explosion", "entropy", 2.0, 0.2, gained_and_kept, ENTROPIES + "without a gain in correctness"),
+)
+
+
+def check_moves(run: LoggedRun, series: str):
+    """Length or entropy that moves far, without what excuses it."""
+    values = run.values(series)
+    way = trend(values)
+    for id, name, share, least, excuse, words in MOVES:
+        if name != series or way != (1 if share > 1 else -1):
+            continue
+        first, last = ends(values)
+        if way * (last - share * first) > 0 and way * (last - first) > least and not excuse(run):
+            yield run.find(id, name, words.format(first, last))
+
+
+def check_length(run: LoggedRun):
+    """Truncation, runaway and collapse of the completions."""
+    yield from check_truncation(run)
+    yield from check_moves(run, "length")
+
+
+def check_entropy(run: LoggedRun):
+    """Entropy that falls without buying score, or explodes."""
+    yield from check_moves(run, "entropy")
+
+
 def check_remarks(run: LoggedRun):
-    """Notes: loss, slow rewards, solved, short, torn."""
+    """Notes: loss, solved, short, torn."""
     losses = run.values("loss")
-    near = abs(statistics.median(losses)) < 1e-3 and not is_constant(run) if losses else False
-    if len(losses) >= 3 and (trend(losses) > 0 or near):
-        first, last = ends(losses)
-        yield run.find("loss-is-no-measure", "loss", f"the loss went from {first:.3g} to {last:.3g}: this is no fault")
-    scoring, step = run.values("time_reward"), run.values("time_step")
-    if len(scoring) >= 3:
-        whole = (
-            statistics.median(step)
-            if step
-            else statistics.median(scoring) + statistics.median(run.values("time_rollout") or [0])
-        )
-        if whole and statistics.median(scoring) > 0.3 * whole:
-            saw = f"rewards take {statistics.median(scoring):.3g} s of {whole:.3g} s"
-            yield run.find("slow-reward", "time_reward", saw)
+    if len(losses) >= 3 and (trend(losses) > 0 or (abs(statistics.median(losses)) < 1e-3 and not is_constant(run))):
+        saw = "the loss went from {:.3g} to {:.3g}: this is no fault".format(*ends(losses))
+        yield run.find("loss-is-no-measure", "loss", saw)
     if is_solved(run) and not (run.series.get("zero_std") and late(run, "zero_std") >= 0.8):
-        held_out = run.values("held_out")
-        saw = (
-            f"held-out {held_out[-1]:.3g}" if held_out else f"{first_part(run)[0]} at {ends(first_part(run)[1])[1]:.3g}"
-        )
+        held_out, (part, means) = run.values("held_out"), first_part(run)
+        saw = f"held-out {held_out[-1]:.3g}" if held_out else f"{part} at {ends(means)[1]:.3g}"
         yield run.find("solved", "held_out" if held_out else "score", saw)
     if len(run.steps()) < TREND_STEPS:
         yield run.find("short-run", "score", f"{len(run.steps())} steps: trends were not judged")
@@ -2139,8 +2084,8 @@ def check_remarks(run: LoggedRun):
             yield run.find("partial-log", "score", remark)
 
 
-# (check, one of these series is needed)
-CHECKS = [
+# (check, one of these series is needed), in the order of the report
+CHECKS = (
     (check_held_out, ()),
     (check_finite, ()),
     (check_ratio, ("ratio_max", "clip_frac")),
@@ -2149,14 +2094,13 @@ CHECKS = [
         ("gap_mean", "gap_max", "mismatch_kl", "weight_mean", "weight_ess", "weight_std", "probs_correlation"),
     ),
     (check_stale_sampler, ("mismatch_kl", "gap_mean", "gap_max")),
-    (check_group, ()),
-    (check_temperature, ()),
+    (check_sampling, ()),
     (check_constant, ("score_std", "score_max")),
     (check_signal, ("zero_std", "advantage_max")),  # above what follows from it
     (check_rate, ("score",)),
     (check_length, ("length", "truncated")),
-    (check_tools, ()),
-    (check_turns, ()),
+    (check_conversations, ()),
+    (check_waiting, ()),
     (check_repetition, ()),
     (check_entropy, ("entropy",)),
     (check_kl, ("kl",)),
@@ -2167,79 +2111,118 @@ CHECKS = [
     (check_format, ("score",)),
     (check_memory, ("gpu_memory", "memory")),
     (check_remarks, ()),
-]
+)
 
 
 def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     """Findings of a run, findings before notes, and the names of the checks for which the log has no figures."""
-    found, left_out = [], []
+    findings, left_out = [], []
     for check, needs in CHECKS:
         if needs and not any(run.series.get(name) for name in needs):
             left_out.append(check.__name__.removeprefix("check_"))
         else:
-            found += check(run)
-    lost = collapse(run)  # after which scores are equal
-
-    def rank(finding: Finding) -> tuple[bool, bool]:
-        return finding.severity == "note", bool(lost) and finding.id == "no-signal"
-
-    return sorted(found, key=rank), left_out
+            findings += check(run)
+    lost = collapse(run) is not None  # after which scores are equal
+    return sorted(findings, key=lambda f: (f.severity == "note", lost and f.id == "no-signal")), left_out
 
 
-# ------------------------------------------------------------------------------ verdict (src/parts/reading/verdict.py)
-
-TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
-
-# what a run is judged by: the series that hold it, and names that may be it in a log that calls it otherwise
+# what a run is judged by: its figure for --columns, the series that hold it, and names that may be it in other logs
 MEASURES = {
-    "reward": (("score",), r"reward|score|return"),
-    "completion length": (("length",), r"length|_len\b|tokens"),
-    "accuracy": (("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
-    "KL": (("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
+    "reward": ("reward", ("score",), r"reward|score|return"),
+    "completion length": ("length", ("length",), r"length|_len\b|tokens"),
+    "accuracy": ("accuracy", ("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
+    "KL": ("kl", ("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
 }
+SPREAD = "spread of the reward"
+SPREAD_SERIES = ({"score_std"}, {"zero_std"}, {"score_max", "score_min"}, {"advantage_max", "advantage_min"})
+SPREADS = {"ours": "reward/std", "trl": "reward_std", "verl": "critic/score/max and critic/score/min"}
 
 
-def unread_measures(run: LoggedRun) -> list[str]:
-    """What could not be judged as the log has no known name for it, each with the names that it may have there."""
-    dialect = dialect_of(run)
+def unknown_keys(run: LoggedRun) -> list[str]:
+    """Names in the log of figures that have no known name."""
     keys = dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))
-    unknown = [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
-    if run.format == NAMED_COLUMNS:  # whose user has said what the log has
-        return [] if "score" in run.series else ["reward (no column is named for it)"]
-    taught, found = "kl/teacher" in keys, []
-    for measure, (series, pattern) in MEASURES.items():
-        if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):
+    dialect = dialect_of(run)
+    return [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
+
+
+def names_like(run: LoggedRun, measure: str) -> list[str]:
+    """Names in the log that a measure may have there."""
+    return [key for key in unknown_keys(run) if re.search(MEASURES[measure][2], key, re.IGNORECASE)]
+
+
+def level_of_all_steps(run: LoggedRun) -> float | None:
+    """The mean reward of four steps in five, where it is one number and the log has nothing of the scores' spread."""
+    scores = [f"{score:.6g}" for score in run.values("score")]
+    if len(scores) < TREND_STEPS or any(spread <= run.series.keys() for spread in SPREAD_SERIES):
+        return None
+    level = statistics.mode(scores)
+    return float(level) if scores.count(level) >= 0.8 * len(scores) else None
+
+
+def unread_measures(run: LoggedRun) -> dict[str, str]:
+    """What could not be judged, each with what the log has or lacks for it."""
+    unread, keys = {}, dict.fromkeys(str(key) for row in run.rows for key in row)
+    for measure, (_, series, _) in MEASURES.items():
+        if any(name.startswith(series) for name in run.series) or (measure == "reward" and "kl/teacher" in keys):
             continue
-        near = [key for key in unknown if re.search(pattern, key, re.IGNORECASE)] if dialect != "ours" else []
-        if near or measure in ("reward", "completion length"):
-            names = near or unknown or list(keys)
-            found.append(f"{measure} (the log has {', '.join(names[:8])}{', …' * (len(names) > 8)})")
-    return found
+        near = names_like(run, measure) if dialect_of(run) != "ours" else []
+        if run.format == NAMED_COLUMNS:  # whose user has said what the log has
+            if measure == "reward":
+                unread[measure] = "reward (no column is named for it)"
+        elif near or measure in ("reward", "completion length"):
+            names = near or unknown_keys(run) or list(keys)
+            unread[measure] = f"{measure} (the log has {', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
+    level = level_of_all_steps(run)
+    if level is not None:
+        saw = f"the mean reward is {level:.4g} at nearly every step, as if all completions scored the same"
+        unread[SPREAD] = f"needs {SPREADS[dialect_of(run)]} ({saw})"
+    return unread
 
 
-def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
+def remedies(run: LoggedRun) -> list[str]:
+    """How a run that is not judged could be, as far as its log goes."""
+    unread, pairs, advice = unread_measures(run), [], []
+    for measure, (figure, series, _) in MEASURES.items():
+        names = [run.names[name] for name in series if name in run.names] or names_like(run, measure)
+        if names or measure == "reward":
+            pairs.append(f"{figure}={names[0] if names else 'NAME'}")
+    spreads = [key for key in unknown_keys(run) if re.search("std|stdev|variance", key, re.IGNORECASE)]
+    if SPREAD in unread and spreads:
+        pairs.append(f"reward_std={spreads[0]}")
+    elif SPREAD in unread:
+        advice = ["logging the standard deviation of a step's scores; scripts/reward_preflight.py scores gold answers"]
+    if spreads or unread.keys() - {SPREAD}:
+        advice.insert(0, f"--columns {' '.join(pairs)}; what the log does not have is then left out")
+    return advice
+
+
+def judgement(run: LoggedRun, findings: list[Finding], left_out: list[str]) -> dict:
     """A run's verdict as plain data; a log with a part that cannot be read is never healthy."""
-    steps = run.steps() or [b[1] for b in run.broken]
+    steps = run.steps() or [step for _, step, _ in run.broken]
     unread = unread_measures(run)
-    verdict = f"{NOT_JUDGED}: {'; '.join(unread)}" if unread else "healthy"
-    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else verdict
-    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
+    if any(f.severity == "finding" for f in findings):
+        verdict = "findings"
+    elif any(f.id == "short-run" for f in findings):
+        verdict = TOO_SHORT
+    else:
+        verdict = f"{NOT_JUDGED}: {'; '.join(unread.values())}" if unread else "healthy"
     facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
-    facts |= {"verdict": verdict, "findings": [asdict(f) for f in found]}
-    return facts | {"not_judged": [*(text.partition(" (")[0] for text in unread), *left_out]}
+    facts |= {"verdict": verdict, "findings": [asdict(f) for f in findings]}
+    return facts | {"not_judged": [*unread, *left_out]}
 
 
 # ---------------------------------------------------------- report and plot (src/programs/diagnose/report_and_plot.py)
 
 
-def print_verdict(data: dict) -> None:
+def print_verdict(run: LoggedRun, data: dict) -> None:
     """A run's verdict for a person."""
     first, last = data["steps"]
     count = sum(f["severity"] == "finding" for f in data["findings"])
     verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
     if data["verdict"].startswith(NOT_JUDGED):
-        tell("  try --columns reward=NAME length=NAME kl=NAME, with the log's names")
+        for remedy in remedies(run):
+            tell(f"  try {remedy}")
     for f in data["findings"]:
         tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
         tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")
@@ -2247,9 +2230,10 @@ def print_verdict(data: dict) -> None:
             tell(f"    {'change ' if i == 0 else '       '} {change}")
         tell(f"    source  {f['source']}")
     if data["not_judged"]:
-        tell(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+        tell(f"\n  the log has no figures for {', '.join(data['not_judged'])}")
 
 
+MARK = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
 PANELS = [
     ("score and held-out", ["score", "held_out"]),
     ("groups without signal, truncated, clipped (share)", ["zero_std", "truncated", "clip_frac"]),
@@ -2264,53 +2248,28 @@ PANELS = [
 
 def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
     """Draw what the checks looked at; findings of a single run are marked at their step."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
-    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+    panels = []
+    for title, names in PANELS:
+        lines = {}
         for run in runs:
-            draw_lines(axis, run, names, several=len(runs) > 1)
-        if len(runs) == 1:
-            mark_findings(axis, reports[0]["findings"])
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=7)
-        else:
-            axis.text(0.5, 0.5, "not in the log", transform=axis.transAxes, ha="center", color="gray")
-            axis.set(xticks=[], yticks=[])
-    worst = {r["path"]: [f["id"] for f in r["findings"] if f["severity"] == "finding"] for r in reports}
-    figure.suptitle("\n".join(f"{path}: {', '.join(ids) or 'healthy'}" for path, ids in worst.items()), fontsize=10)
+            suffix = f" · {Path(run.path).parent.name or run.path}" if len(runs) > 1 else ""
+            lines |= {run.names.get(n, n) + suffix: sorted(run.series[n].items()) for n in names if run.series.get(n)}
+        if lines:
+            panels.append((title, lines))
+    titles = []
+    for report in reports:
+        ids = [finding["id"] for finding in report["findings"] if finding["severity"] == "finding"]
+        titles.append(f"{report['path']}: {', '.join(ids) or report['verdict'].partition(':')[0]}")
+    figure = draw_panels(panels, "\n".join(titles))
+    for axis, (_, lines) in zip(figure.axes, panels, strict=False):
+        for finding in reports[0]["findings"] if len(runs) == 1 else []:
+            if finding["severity"] == "finding" and finding["metric"] in lines:
+                axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
+                axis.text(finding["step"], 0.5, finding["id"], transform=axis.get_xaxis_transform(), **MARK)
     try:
         figure.savefig(target, dpi=100)
     except (OSError, ValueError) as error:
         raise UnreadableError(f"got --plot {target} ({error}); expected a name such as curves.png") from None
-    finally:
-        pyplot.close(figure)
-
-
-def draw_lines(axis, run: LoggedRun, names: list[str], several: bool) -> None:
-    """Draw the metrics of a run that its log has; where there are several runs, each line says whose it is."""
-    whose = f" · {Path(run.path).parent.name or run.path}" if several else ""
-    for name in names:
-        points = sorted(run.series.get(name, {}).items())
-        if points:
-            marker = "o" if len(points) < 20 else None
-            label = run.names.get(name, name) + whose
-            axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
-
-
-def mark_findings(axis, findings: list[dict]) -> None:
-    """Mark the findings about the metrics of a panel at their steps."""
-    shown = [line.get_label() for line in axis.lines]
-    look = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
-    for finding in findings:
-        if finding["severity"] == "finding" and finding["metric"] in shown:
-            axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
-            axis.annotate(finding["id"], (finding["step"], 0.5), xycoords=("data", "axes fraction"), **look)
 
 
 # -------------------------------------------------------------------------- command (src/programs/diagnose/command.py)
@@ -2371,9 +2330,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         tell(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
     else:
-        for i, data in enumerate(reports):
+        for i, (run, data) in enumerate(zip(runs, reports, strict=True)):
             tell("\n" * (i > 0), end="")
-            print_verdict(data)
+            print_verdict(run, data)
     return code
 
 

@@ -32,9 +32,9 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         78-81  bundle    Where this bundle and its embedded model, data and rewards lie
 #        84-214  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
 #       217-237  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       240-640  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
-#       643-747  plan      What an image holds: a row of the table, and further packages
-#       750-906  command   The files beside the Dockerfile, and the command line
+#       240-644  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
+#       647-751  plan      What an image holds: a row of the table, and further packages
+#       754-910  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -299,7 +299,8 @@ WORKDIR /workspace
 
 VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python", "-c", "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
+    CMD ["python", "-c", \
+        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
     org.opencontainers.image.description="RL post-training of language models: this bundle" \
@@ -361,7 +362,8 @@ WORKDIR /workspace
 
 VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python", "-c", "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
+    CMD ["python", "-c", \
+        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
     org.opencontainers.image.description="RL post-training of language models: GRPO with TRL and vLLM" \
@@ -398,7 +400,8 @@ WORKDIR /workspace
 
 VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python3", "-c", "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
+    CMD ["python3", "-c", \
+        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
     org.opencontainers.image.description="RL post-training of language models: verl" \
@@ -461,7 +464,8 @@ RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
 
 VOLUME ["/cache/huggingface", "/cache/nanochat"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python", "-c", "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
+    CMD ["python", "-c", \
+        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
     org.opencontainers.image.description="RL post-training of language models: nanochat" \

@@ -77,30 +77,30 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4881-4899  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
 #     4902-5124  memory                 The memory that a run will need, from the shape of its networks
 #     5127-5202  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5205-5251  curves                 curves.png: the metrics of a run over its steps
-#     5254-5300  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
-#     5303-5426  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     5429-5545  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5548-5591  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5594-5683  summary                summary.json and the lines at the end of a run
-#     5686-5704  paired tests           Intervals, paired tests, pass@k
-#     5707-6123  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6126-6180  data                   Prompts as a data set
-#     6183-6252  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6255-6333  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6336-6384  trl arguments          Our settings as TRL's
-#     6387-6570  rewards                Rewards as TRL calls them, checked and logged
-#     6573-6655  stages                 Stages of rewards over a run
-#     6658-6786  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6789-6897  evaluation             Held-out evaluation with greedy completions
-#     6900-6958  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6961-7052  checkpoints            Resume points, and the exported model
-#     7055-7165  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7168-7467  trainer                TRL's trainer with exact resume and our logs
-#     7470-7555  prepare                All that is loaded and checked before the first step
-#     7558-7613  memory                 The memory that a run will need
-#     7616-7666  dry run                --dry_run: settings, batch arithmetic, memory
-#     7669-7757  run                    The run and the command line
+#     5205-5253  curves                 curves.png: the metrics of a run over its steps
+#     5256-5302  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
+#     5305-5428  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     5431-5547  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5550-5593  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5596-5685  summary                summary.json and the lines at the end of a run
+#     5688-5706  paired tests           Intervals, paired tests, pass@k
+#     5709-6125  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6128-6182  data                   Prompts as a data set
+#     6185-6254  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6257-6335  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6338-6386  trl arguments          Our settings as TRL's
+#     6389-6572  rewards                Rewards as TRL calls them, checked and logged
+#     6575-6657  stages                 Stages of rewards over a run
+#     6660-6788  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6791-6899  evaluation             Held-out evaluation with greedy completions
+#     6902-6960  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6963-7054  checkpoints            Resume points, and the exported model
+#     7057-7167  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7170-7469  trainer                TRL's trainer with exact resume and our logs
+#     7472-7557  prepare                All that is loaded and checked before the first step
+#     7560-7615  memory                 The memory that a run will need
+#     7618-7668  dry run                --dry_run: settings, batch arithmetic, memory
+#     7671-7759  run                    The run and the command line
 
 import argparse
 import ast
@@ -5217,37 +5217,39 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 )
 
 
+def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
+    """A figure of panels (title, {name: points}) over one step axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(panels)))
+    shape = max(1, math.ceil(len(panels) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
+    axes = figure.subplots(*shape, sharex=True, squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(title)
+    figure.supxlabel("step")
+    return figure
+
+
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     drawn = []
     for title, keys in panels:
         lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
         if any(lines.values()):
             drawn.append((title, {key: points for key, points in lines.items() if points}))
-    columns = min(3, max(1, len(drawn)))
-    shape = max(1, math.ceil(len(drawn) / columns)), columns
-    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
-    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
-    for axis in axes.flat[len(drawn) :]:
-        axis.set_visible(False)
-    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-        axis.tick_params(labelbottom=True)
-    figure.suptitle(target.absolute().parent.name)
-    figure.supxlabel("step")
-    temporary = target.with_suffix(".tmp.png")
+    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
     os.replace(temporary, target)
 
 

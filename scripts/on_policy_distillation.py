@@ -88,28 +88,28 @@ policy, 128 + n saved and stopped by signal n.
 #     5811-5878  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
 #     5881-6137  memory            The memory that a run will need, from the shape of its networks
 #     6140-6215  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6218-6264  curves            curves.png: the metrics of a run over its steps
-#     6267-6322  sample tokens     What each sampled token was given, for the few samples of samples.jsonl: its text, …
-#     6325-6457  run log           Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     6460-6576  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6579-6650  checkpoints       Checkpoints, resuming, the exported model
-#     6653-6696  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6699-6788  summary           summary.json and the lines at the end of a run
-#     6791-6888  progress          Where a run stands: the state that a resume needs, evaluations, what follows a …
-#     6891-6909  paired tests      Intervals, paired tests, pass@k
-#     6912-7045  settings          Settings of the trainer and what contradicts what
-#     7048-7117  objective         Divergences between student and teacher
-#     7120-7165  data              Rows with completions of their own, and which teacher a row goes to
-#     7168-7427  teachers          Teachers: local networks and servers
-#     7430-7456  models            Student, teachers and the optional reward
-#     7459-7483  rollout           The batch of a step
-#     7486-7614  experience        From samples to a training batch: the teachers' figures and the advantages
-#     7617-7814  update            One step of training
-#     7817-7843  spread            How sure a held-out mean is: an interval, and whether a single completion carries it
-#     7846-7975  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7978-8017  memory            The memory that a run will need
-#     8020-8057  dry run           --dry_run: settings, batch arithmetic, memory
-#     8060-8154  run               The loop of a run and the command line
+#     6218-6266  curves            curves.png: the metrics of a run over its steps
+#     6269-6324  sample tokens     What each sampled token was given, for the few samples of samples.jsonl: its text, …
+#     6327-6459  run log           Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     6462-6578  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6581-6652  checkpoints       Checkpoints, resuming, the exported model
+#     6655-6698  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6701-6790  summary           summary.json and the lines at the end of a run
+#     6793-6890  progress          Where a run stands: the state that a resume needs, evaluations, what follows a …
+#     6893-6911  paired tests      Intervals, paired tests, pass@k
+#     6914-7047  settings          Settings of the trainer and what contradicts what
+#     7050-7119  objective         Divergences between student and teacher
+#     7122-7167  data              Rows with completions of their own, and which teacher a row goes to
+#     7170-7429  teachers          Teachers: local networks and servers
+#     7432-7458  models            Student, teachers and the optional reward
+#     7461-7485  rollout           The batch of a step
+#     7488-7616  experience        From samples to a training batch: the teachers' figures and the advantages
+#     7619-7816  update            One step of training
+#     7819-7845  spread            How sure a held-out mean is: an interval, and whether a single completion carries it
+#     7848-7977  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7980-8019  memory            The memory that a run will need
+#     8022-8059  dry run           --dry_run: settings, batch arithmetic, memory
+#     8062-8156  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -6230,37 +6230,39 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 )
 
 
+def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
+    """A figure of panels (title, {name: points}) over one step axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(panels)))
+    shape = max(1, math.ceil(len(panels) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
+    axes = figure.subplots(*shape, sharex=True, squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(title)
+    figure.supxlabel("step")
+    return figure
+
+
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     drawn = []
     for title, keys in panels:
         lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
         if any(lines.values()):
             drawn.append((title, {key: points for key, points in lines.items() if points}))
-    columns = min(3, max(1, len(drawn)))
-    shape = max(1, math.ceil(len(drawn) / columns)), columns
-    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
-    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
-    for axis in axes.flat[len(drawn) :]:
-        axis.set_visible(False)
-    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-        axis.tick_params(labelbottom=True)
-    figure.suptitle(target.absolute().parent.name)
-    figure.supxlabel("step")
-    temporary = target.with_suffix(".tmp.png")
+    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
     os.replace(temporary, target)
 
 

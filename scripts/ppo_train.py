@@ -100,25 +100,25 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     8133-8207  optimizer            Learning rates, their schedule, checkpointed layers, the clipped and applied …
 #     8210-8466  memory               The memory that a run will need, from the shape of its networks
 #     8469-8544  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8547-8593  curves               curves.png: the metrics of a run over its steps
-#     8596-8651  sample tokens        What each sampled token was given, for the few samples of samples.jsonl: its …
-#     8654-8786  run log              Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     8789-8905  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8908-8979  checkpoints          Checkpoints, resuming, the exported model
-#     8982-9025  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9028-9117  summary              summary.json and the lines at the end of a run
-#     9120-9217  progress             Where a run stands: the state that a resume needs, evaluations, what follows a …
-#     9220-9238  paired tests         Intervals, paired tests, pass@k
-#     9241-9280  settings             Settings of the trainer
-#     9283-9343  models               The networks of a run: policy, critic, reference
-#     9346-9407  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9410-9493  rollout              The batch of a step, with dynamic sampling
-#     9496-9641  experience           From samples to a training batch: old and reference log-probs, values, advantages
-#     9644-9725  metrics              Metrics of a step, and the held-out evaluation
-#     9728-9896  update               One step of training: epochs, minibatches, micro-batches, gradients
-#     9899-9931  memory               The memory that a run will need
-#     9934-9985  dry run              --dry_run: settings, batch arithmetic, memory
-#    9988-10106  run                  The loop of a run and the command line
+#     8547-8595  curves               curves.png: the metrics of a run over its steps
+#     8598-8653  sample tokens        What each sampled token was given, for the few samples of samples.jsonl: its …
+#     8656-8788  run log              Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     8791-8907  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     8910-8981  checkpoints          Checkpoints, resuming, the exported model
+#     8984-9027  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9030-9119  summary              summary.json and the lines at the end of a run
+#     9122-9219  progress             Where a run stands: the state that a resume needs, evaluations, what follows a …
+#     9222-9240  paired tests         Intervals, paired tests, pass@k
+#     9243-9282  settings             Settings of the trainer
+#     9285-9345  models               The networks of a run: policy, critic, reference
+#     9348-9409  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9412-9495  rollout              The batch of a step, with dynamic sampling
+#     9498-9643  experience           From samples to a training batch: old and reference log-probs, values, advantages
+#     9646-9727  metrics              Metrics of a step, and the held-out evaluation
+#     9730-9898  update               One step of training: epochs, minibatches, micro-batches, gradients
+#     9901-9933  memory               The memory that a run will need
+#     9936-9987  dry run              --dry_run: settings, batch arithmetic, memory
+#    9990-10108  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -8559,37 +8559,39 @@ PANELS = (  # title and metrics of each plot; what a run does not log is left ou
 )
 
 
+def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
+    """A figure of panels (title, {name: points}) over one step axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(panels)))
+    shape = max(1, math.ceil(len(panels) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
+    axes = figure.subplots(*shape, sharex=True, squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(title)
+    figure.supxlabel("step")
+    return figure
+
+
 def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure over one step axis, titled as the run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     drawn = []
     for title, keys in panels:
         lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
         if any(lines.values()):
             drawn.append((title, {key: points for key, points in lines.items() if points}))
-    columns = min(3, max(1, len(drawn)))
-    shape = max(1, math.ceil(len(drawn) / columns)), columns
-    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
-    figure, axes = pyplot.subplots(*shape, figsize=size, layout="constrained", sharex=True, squeeze=False)
-    for axis in axes.flat[len(drawn) :]:
-        axis.set_visible(False)
-    for axis, (title, lines) in zip(axes.flat, drawn, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-        axis.tick_params(labelbottom=True)
-    figure.suptitle(target.absolute().parent.name)
-    figure.supxlabel("step")
-    temporary = target.with_suffix(".tmp.png")
+    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
     os.replace(temporary, target)
 
 

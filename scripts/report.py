@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow"]
 # ///
-"""Make one HTML page of a run, or of several beside one another: what came of it, curves, samples, settings, time.
+"""Make one HTML page of a run, or of several beside one another: outcome, curves, samples, settings, time.
 
 A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
 log), or a folder or results.json of evaluation.py. The page is one file without a network: mail it, open it from disk.
@@ -32,43 +32,35 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 """
 
 # Contents
-#        95-126  messages              Errors that a user can mend, each with its exit code, and what is said on stderr
-#       129-259  dialect               One setting under several names: ours, those of the pages, and TRL's. A …
-#       262-282  settings              Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       285-292  output folder         The output folder: whose run it holds, folders that appear whole or not at …
-#       295-418  paired tests          Intervals, paired tests, pass@k
-#       421-463  evaluation results    results.json of evaluation.py: reading it, and two of them compared row by row
-#       466-725  metric names          Names of metrics and settings in three kinds of logs
-#       728-734  finding thresholds    From where on a figure counts
-#      737-1034  finding advice        Findings: cause, remedy, source
-#     1037-1130  trends                Trends of a series
-#     1133-1259  logged run            A run as its log shows it
-#     1262-1368  sample dumps          Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1371-1430  plain logs            Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1433-1855  log reading           Reading the logs: ours, TRL's, verl's
-#     1858-1883  tool findings         The checks of conversations with tools and environments
-#     1886-1919  memory findings       The check of memory that grows without end
-#     1922-1937  held out findings     The check of held-out prompts that also train
-#     1940-2394  findings              The checks of a run
-#     2397-2437  verdict               What a run's findings come to
-#     2440-2725  glossary              What the metrics mean: made from references/metrics.md by tools/make_glossary.py
-#     2728-2781  metric groups         Metrics of three kinds of logs under one name, in groups, each with what it means
-#     2784-2866  sources               What the command line names: runs and evaluations, read, and what of them …
-#     2869-3071  run facts             What the top of the page says of a run
-#     3074-3169  run curves            The curves of all runs as plain data, and which runs are seeds of one setting
-#     3172-3208  small curve           A small drawing of a run for the top of the page, which needs no JavaScript
-#     3211-3255  time table            Where the seconds of a step go, how fast it samples, how much memory it takes, …
-#     3258-3292  evaluation tables     Tables of evaluations, and the paired tests against the first
-#     3295-3356  sample rows           Samples of all sources as rows of plain data for the page's table
-#     3359-3428  packing               Data compressed for the page: base64 of gzip, which browsers unpack by themselves
-#     3431-3541  page style            The page's style sheet: light and dark, from phone width up
-#     3544-3726  page template         The page as a template of Jinja2, which escapes all that is put in
-#     3729-3839  script base           The page's script, first part: elements, text that is shown as text, …
-#     3842-4040  script curves         The page's script, second part: the curves, which plotly draws
-#     4043-4221  script samples        The page's script, third part: the table of samples and its filters
-#     4224-4435  script sample detail  The page's script, fourth part: a sample with its group, conversations, …
-#     4438-4544  page                  The page
-#     4547-4647  command               The command line
+#        88-119  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       122-252  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       255-275  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       278-285  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#       288-411  paired tests         Intervals, paired tests, pass@k
+#       414-456  evaluation results   results.json of evaluation.py: reading it, and two of them compared row by row
+#       459-694  metric names         Names of metrics and settings in three kinds of logs
+#       697-939  finding advice       Findings and notes: cause, remedy, source
+#      942-1038  trends               Trends of a series
+#     1041-1184  logged run           A run as its log shows it
+#     1187-1293  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1296-1355  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1358-1445  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1448-1784  log reading          Reading the logs: ours, TRL's, verl's
+#     1787-1929  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1932-2000  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     2003-2190  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2193-2366  findings             All checks of a run, and its verdict
+#     2369-2642  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
+#     2645-2727  sources              What the command line names: runs and evaluations, read, and what of them …
+#     2730-2932  run facts            What the top of the page says of a run
+#     2935-3030  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
+#     3033-3069  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
+#     3072-3116  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
+#     3119-3153  evaluation tables    Tables of evaluations, and the paired tests against the first
+#     3156-3217  sample rows          Samples of all sources as rows of plain data for the page's table
+#     3220-3289  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
+#     3292-4455  page                 The page
+#     4458-4558  command              The command line
 
 import argparse
 import ast
@@ -87,6 +79,7 @@ import shlex
 import statistics
 import sys
 import time
+import unicodedata
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -589,452 +582,367 @@ HELD_OUT = {
     "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
 }
 
-# the settings that a remedy names, by who trains
+# the settings that a remedy names, by who trains; a page has most of those of ppo_train.py, grpo_train.py of TRL's
 ACTOR = "actor_rollout_ref.actor"
-SETTINGS = {
-    "ppo_train": {
-        "lr": "--lr",
-        "group": "--group_size",
-        "temperature": "--temperature",
-        "length": "--max_new_tokens",
-        "kl": "--kl_coef",
-        "entropy": "--entropy_coef",
-        "clip_high": "--clip_eps_high",
-        "clip": "--clip_eps_low and --clip_eps_high",
-        "reuse": "--ppo_epochs and --minibatches",
-        "target": "--target_kl 0.02 (ends an update early)",
-        "critic_lr": "--critic_lr",
-        "critic_warmup": "--critic_warmup_steps 10",
-        "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
-        "value_clip": "--value_clip 0",
-        "critic_free": "--algorithm grpo or rloo",
-        "grad_clip": "--max_grad_norm",
-        "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
-        "filter": "--dynamic_sampling true",
-        "mismatch": "--mismatch tis",
-        "precision": "--precision bf16 (or fp32)",
-        "batch": "--batch_size",
-        "turns": "--max_turns or --max_conversation_tokens",
-        "tool_form": "--tool_format",
-        "tool_time": "--tool_timeout",
-    },
-    "one_page": {
-        "lr": "--lr",
-        "group": "--group_size",
-        "temperature": "--temperature",
-        "length": "--max_new_tokens",
-        "kl": "--kl_coef",
-        "entropy": "entropy bonus (the page has none: subtract it from the loss)",
-        "clip_high": "--clip_eps_high",
-        "clip": "--clip_eps_low and --clip_eps_high",
-        "reuse": "--epochs and --minibatches",
-        "target": "--epochs 1",
-        "critic_lr": "--critic_lr",
-        "critic_warmup": "--critic_warmup_steps 10",
-        "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
-        "value_clip": "--value_clip 0",
-        "critic_free": "templates/grpo.py",
-        "grad_clip": "the bound of clip_grad_norm_",
-        "overlong": "a score of 0 for completions that were cut",
-        "filter": "a training file without the prompts that all or none solve",
-        "mismatch": "scripts/ppo_train.py --mismatch tis",
-        "precision": "weights in float32, as the page has them",
-        "batch": "number of completions of a step",
-        "turns": "--max_turns or --max_tokens",
-        "tool_form": "what the page takes for a call",
-        "tool_time": "a time limit in the tool",
-    },
-    "grpo_train": {
-        "lr": "--learning_rate",
-        "group": "--num_generations",
-        "temperature": "--temperature",
-        "length": "--max_completion_length",
-        "kl": "--beta",
-        "entropy": "--entropy_coef",
-        "clip_high": "--epsilon_high",
-        "clip": "--epsilon and --epsilon_high",
-        "reuse": "--num_iterations and --steps_per_generation",
-        "target": "--num_iterations 1",
-        "critic_lr": "the critic's learning rate",
-        "critic_warmup": "a critic warm-up",
-        "critic_updates": "smaller minibatches",
-        "value_clip": "no clip of values",
-        "critic_free": "no critic, as GRPO and RLOO",
-        "grad_clip": "--max_grad_norm",
-        "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
-        "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
-        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
-        "precision": "--precision bf16 (or fp32)",
-        "batch": "--gradient_accumulation_steps",
-        "turns": "--max_turns or --max_conversation_tokens",
-        "tool_form": "--tool_format",
-        "tool_time": "--tool_timeout",
-    },
-    "trl": {
-        "lr": "learning_rate",
-        "group": "num_generations",
-        "temperature": "temperature",
-        "length": "max_completion_length",
-        "kl": "beta",
-        "entropy": "entropy_coef",
-        "clip_high": "epsilon_high",
-        "clip": "epsilon and epsilon_high",
-        "reuse": "num_iterations and steps_per_generation",
-        "target": "num_iterations=1",
-        "critic_lr": "the critic's learning rate",
-        "critic_warmup": "a critic warm-up",
-        "critic_updates": "smaller minibatches",
-        "value_clip": "no clip of values",
-        "critic_free": "no critic, as GRPO and RLOO",
-        "grad_clip": "max_grad_norm",
-        "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
-        "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
-        "mismatch": "vllm_importance_sampling_correction=True",
-        "precision": "bf16=True with weights in float32, in place of fp16=True",
-        "batch": "gradient_accumulation_steps",
-        "turns": "max_tool_calling_iterations or max_completion_length",
-        "tool_form": "a tokenizer with a response schema",
-        "tool_time": "a time limit in the tool (TRL sets none)",
-    },
-    "verl": {
-        "lr": f"{ACTOR}.optim.lr",
-        "group": "actor_rollout_ref.rollout.n",
-        "temperature": "actor_rollout_ref.rollout.temperature",
-        "length": "data.max_response_length",
-        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
-        "entropy": f"{ACTOR}.entropy_coeff",
-        "clip_high": f"{ACTOR}.clip_ratio_high",
-        "clip": f"{ACTOR}.clip_ratio_low and clip_ratio_high",
-        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
-        "target": f"{ACTOR}.ppo_epochs=1",
-        "critic_lr": "critic.optim.lr",
-        "critic_warmup": "trainer.critic_warmup=10",
-        "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
-        "value_clip": "critic.cliprange_value=1000 (as good as off)",
-        "critic_free": "algorithm.adv_estimator=grpo or rloo",
-        "grad_clip": f"{ACTOR}.grad_clip",
-        "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
-        "filter": "algorithm.filter_groups.enable=True",
-        "mismatch": "algorithm.rollout_correction.rollout_is=token",
-        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
-        "batch": "data.train_batch_size",
-        "turns": "actor_rollout_ref.rollout.multi_turn.max_assistant_turns or data.max_response_length",
-        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
-        "tool_time": "a time limit in the tool",
-    },
+PPO_SETTINGS = {
+    "lr": "--lr",
+    "group": "--group_size",
+    "temperature": "--temperature",
+    "length": "--max_new_tokens",
+    "kl": "--kl_coef",
+    "entropy": "--entropy_coef",
+    "clip_high": "--clip_eps_high",
+    "reuse": "--ppo_epochs and --minibatches",
+    "target": "--target_kl 0.02 (ends an update early)",
+    "critic_lr": "--critic_lr",
+    "critic_warmup": "--critic_warmup_steps 10",
+    "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
+    "value_clip": "--value_clip 0",
+    "critic_free": "--algorithm grpo or rloo",
+    "grad_clip": "--max_grad_norm",
+    "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
+    "filter": "--dynamic_sampling true",
+    "mismatch": "--mismatch tis",
+    "precision": "--precision bf16 (or fp32)",
+    "batch": "--batch_size",
+    "turns": "--max_turns or --max_conversation_tokens",
+    "tool_form": "--tool_format",
+    "tool_time": "--tool_timeout",
 }
-
-
-# -------------------------------------------------------- finding thresholds (src/parts/reading/finding_thresholds.py)
-
-TREND_STEPS = 10  # fewer: no trend is judged
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
-SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
+PAGE_SETTINGS = PPO_SETTINGS | {
+    "entropy": "entropy bonus (the page has none: subtract it from the loss)",
+    "reuse": "--epochs and --minibatches",
+    "target": "--epochs 1",
+    "critic_free": "templates/grpo.py",
+    "grad_clip": "the bound of clip_grad_norm_",
+    "overlong": "a score of 0 for completions that were cut",
+    "filter": "a training file without the prompts that all or none solve",
+    "mismatch": "scripts/ppo_train.py --mismatch tis",
+    "precision": "weights in float32, as the page has them",
+    "batch": "number of completions of a step",
+    "turns": "--max_turns or --max_tokens",
+    "tool_form": "what the page takes for a call",
+    "tool_time": "a time limit in the tool",
+}
+TRL_SETTINGS = {
+    "lr": "learning_rate",
+    "group": "num_generations",
+    "temperature": "temperature",
+    "length": "max_completion_length",
+    "kl": "beta",
+    "entropy": "entropy_coef",
+    "clip_high": "epsilon_high",
+    "reuse": "num_iterations and steps_per_generation",
+    "target": "num_iterations=1",
+    "critic_lr": "the critic's learning rate",
+    "critic_warmup": "a critic warm-up",
+    "critic_updates": "smaller minibatches",
+    "value_clip": "no clip of values",
+    "critic_free": "no critic, as GRPO and RLOO",
+    "grad_clip": "max_grad_norm",
+    "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
+    "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
+    "mismatch": "vllm_importance_sampling_correction=True",
+    "precision": "bf16=True with weights in float32, in place of fp16=True",
+    "batch": "gradient_accumulation_steps",
+    "turns": "max_tool_calling_iterations or max_completion_length",
+    "tool_form": "a tokenizer with a response schema",
+    "tool_time": "a time limit in the tool (TRL sets none)",
+}
+GRPO_SETTINGS = {word: f"--{name}" if name.isidentifier() else name for word, name in TRL_SETTINGS.items()} | {
+    "reuse": "--num_iterations and --steps_per_generation",
+    "target": "--num_iterations 1",
+    "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
+    "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
+    "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
+    "precision": "--precision bf16 (or fp32)",
+    "turns": "--max_turns or --max_conversation_tokens",
+    "tool_form": "--tool_format",
+    "tool_time": "--tool_timeout",
+}
+VERL_SETTINGS = {
+    "lr": f"{ACTOR}.optim.lr",
+    "group": "actor_rollout_ref.rollout.n",
+    "temperature": "actor_rollout_ref.rollout.temperature",
+    "length": "data.max_response_length",
+    "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
+    "entropy": f"{ACTOR}.entropy_coeff",
+    "clip_high": f"{ACTOR}.clip_ratio_high",
+    "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
+    "target": f"{ACTOR}.ppo_epochs=1",
+    "critic_lr": "critic.optim.lr",
+    "critic_warmup": "trainer.critic_warmup=10",
+    "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
+    "value_clip": "critic.cliprange_value=1000 (as good as off)",
+    "critic_free": "algorithm.adv_estimator=grpo or rloo",
+    "grad_clip": f"{ACTOR}.grad_clip",
+    "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
+    "filter": "algorithm.filter_groups.enable=True",
+    "mismatch": "algorithm.rollout_correction.rollout_is=token",
+    "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
+    "batch": "data.train_batch_size",
+    "turns": "actor_rollout_ref.rollout.multi_turn.max_assistant_turns or data.max_response_length",
+    "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
+    "tool_time": "a time limit in the tool",
+}
+SETTINGS = {
+    "ppo_train": PPO_SETTINGS,
+    "one_page": PAGE_SETTINGS,
+    "grpo_train": GRPO_SETTINGS,
+    "trl": TRL_SETTINGS,
+    "verl": VERL_SETTINGS,
+}
 
 
 # ---------------------------------------------------------------- finding advice (src/parts/reading/finding_advice.py)
 
-OURSELVES = "our heuristic: "
+ADVICE_TEXT = """\
+# findings
+not-finite: an update too large, a log-prob of -inf (a token the policy cannot sample), or fp16 overflow
+  - lower {lr}
+  - {precision}
+  - keep {grad_clip} at 1
+  - go on from a checkpoint before this step
+  = definition; unsloth#3006, verl#2505
+constant-reward: the function pays every completion the same (a placeholder, answers not extracted, a wrong column, a
+    number compared with a text, an exception turned into a constant), or the model is never, or always, right; the
+    log cannot tell which, the first three steps do
+  - read the function {reward}, and completions beside their scores (samples.jsonl)
+  - score gold answers without a model: scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA; where they
+    have no full marks the function is at fault: mend it
+  - where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, partial
+    credit, or a warm start (scripts/warm_start.py); near 1: harder prompts
+  - raise {length} if completions are cut
+  - then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not
+  = definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697
+no-signal: most groups score all alike, so their advantages are 0 and only the rest of the batch teaches
+  - prompts that the model solves sometimes
+  - raise {group}
+  - {filter}
+  - a finer reward (partial credit)
+  = forecast: binomial; DAPO (Yu 2025), section 3.2; limit 0.8, our heuristic: under a fifth of the batch teaches
+group-size-1: an advantage relative to the group has nothing to compare one completion with: it is 0, or the raw score
+  - raise {group} to 8 or more
+  - or use an estimator without groups (PPO with a critic, ReMax, REINFORCE++)
+  = definition; prime-rl docs/training.md advises at least 8
+cold-sampling: sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores
+  - raise {temperature} to 1.0, also for models whose card advises less for use
+  = definition (entropy of the sampling distribution); limits 0.2 and 0.01 nats: our heuristic: nearly every token has
+    one choice
+truncation: completions hit the length limit before their end token: the score judges the limit, not the answer
+  - raise {length}
+  - shorten what the prompt asks for
+  - {overlong}
+  = TRL completions/clipped_ratio; trl#5697; limit 0.2: our heuristic: one score in five is about the limit
+paid-unfinished: the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop,
+    and a larger limit makes longer texts
+  - read the ends of paid completions
+  - pay only where nothing follows the answer
+  - {overlong}
+  = counting: with scores up to 1, at least mean + share cut - 1 are both; limits 0.2 and half of either: our
+    heuristic: then the two go together
+no-tool-calls: the environment has tools and the model calls none: it does not know them, writes calls in a form that
+    is not read, or has no need of them; what it never does cannot be paid
+  - read what it writes: pieces in samples.jsonl
+  - an instruct model that was trained on tools, or one that was shown calls (SFT)
+  - {tool_form}, where it writes calls in another form
+  - say in the prompt that there are tools, and when to call them
+  = definition: an answer that is never sampled gets no gradient
+tool-failures: most calls come to an error: they cannot be read, name no tool, have wrong arguments, or the tool
+    raises or gives no answer in time
+  - read the errors: messages of the role tool in samples.jsonl
+  - {tool_form}, where none can be read
+  - arguments with plain types, each described in the docstring
+  - {tool_time}, where they say that there was no answer
+  = our heuristic: every second call
+turn-limit: conversations do not come to their end: too few turns or tokens, an environment that never ends one, or a
+    model that goes on calling
+  - raise {turns}
+  - an environment that ends with the task (a reply of None)
+  - pay what ends early
+  = our heuristic: most returns are of conversations that were broken off
+length-collapse: short completions pay as well as long ones, or an update destroyed the policy
+  - read completions: is the answer still there?
+  - a reward for the answer, not for brevity; check length penalties
+  - lower {lr}
+  - raise {kl}
+  = our heuristic: half the starting length, and the held-out figure did not gain by it
+length-runaway: length itself pays (a reward that grows with it, or a loss averaged per completion, which hardly
+    punishes long wrong answers), or the end token is forgotten
+  - look for a reward that grows with length
+  - {overlong}
+  - aggregate the loss over tokens (DAPO) or by a constant (Dr. GRPO)
+  = Dr. GRPO (Liu 2025), section 3.1, on the length bias; limit 1.5: our heuristic: half as long again without a
+    held-out gain
+repetition: completions repeat themselves: degenerate text that the reward does not punish, or pays by length
+  - add a repetition penalty to the reward
+  - lower {lr}
+  - raise {kl}
+  - read the samples
+  = our heuristic: over half of the 6-character pieces of a completion are repeats; prose stays below a third
+entropy-collapse: the policy became nearly deterministic before the task was solved, so samples no longer differ
+  - raise {clip_high} to 0.28 (no effect with one update per rollout)
+  - lower {lr}
+  - a small {entropy} (0.001)
+  - prompts that are not yet settled
+  = verl docs/algo/entropy.md: reward is about -a exp(entropy) + b, so a fall must buy score; limit a fifth: our
+    heuristic: an e-fold and more
+entropy-explosion: the policy drifts toward noise: entropy bonus too strong, updates too large, or tokens that the
+    trainer thinks impossible
+  - lower {entropy}
+  - lower {lr}
+  - raise {kl}
+  - check sampler and trainer agree (sampler-mismatch)
+  = verl docs/algo/entropy.md (sudden rise); limits 2 and 0.2 nats: our heuristic: doubled without a gain in score
+reference-differs: the reference is not the initial policy: another checkpoint, adapters that are not off, dropout, or
+    precision
+  - load the reference from the same weights
+  - compare both models' log-probs of one text
+  = by construction: KL of a policy to itself is 0; limit 0.01 nats: our heuristic: bf16 rounding stays below it
+kl-runaway: the policy leaves the reference faster than the score explains: over-optimised reward or updates too large
+  - raise {kl}
+  - lower {lr}
+  - end at the checkpoint with the best held-out score
+  = Gao 2022, scaling laws for reward over-optimisation; limit 0.3 nats a token: our heuristic: the circulating 0.5
+    has no source either
+ratio-first-update: with one update per rollout old and new policy are the same weights, so the ratio is 1: old
+    log-probs come from elsewhere (sampler, other temperature, dropout, padding, precision)
+  - run scripts/selfcheck.py
+  - compute old log-probs with the trainer's own forward pass, dropout off
+  = by construction; verl#2996, verl#6280 (micro-batch sizes that differ)
+sampler-mismatch: sampler and trainer give the same tokens different probabilities: temperature or top-p applied on
+    one side, stale weights, chat template, or precision
+  - top-p 1 and top-k off
+  - the same {temperature} on both sides
+  - check that weights reach the sampler after every step
+  - {mismatch}
+  - the same precision on both sides
+  = NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); verl
+    docs/algo/rollout_corr.md (weights)
+stale-sampler: the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on
+    what the policy no longer says, and nothing that is learnt shows
+  - compare the weights of both after a copy: --check_sync of our trainers names the tensors that differ
+  - another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves
+  = allenai/open-instruct#1473; five times the start, and 0.001 nats at least: our heuristic: kernels differ less
+critic-useless: the critic predicts returns no better than a constant, and below 0 worse, so that advantages are
+    noisier than without it: too few updates for each rollout, too little warm-up, a learning rate that is too low
+    (stays near 0) or too high (far below 0), a value clip that is small beside the scores, or returns that depend on
+    nothing it sees (prompts equally hard, answers wrong by chance)
+  - more updates of the critic for each rollout: {critic_updates}
+  - {critic_warmup}
+  - change {critic_lr} (near 0: three times higher; far below 0: three to ten times lower)
+  - where scores are well above 1: {value_clip}, or scores scaled to at most 1
+  - a larger {batch}; prompts that are not all equally hard
+  - or a method without a critic: {critic_free}
+  = definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; NeMo-RL
+    docs/guides/ppo.md; benchmarks/README.md, the demo's critic; limit 0.03: our heuristic: it takes 1.5 % off the
+    scatter of the returns
+gradient-spikes: single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few
+    scores that differ
+  - keep {grad_clip} at 1 or lower it
+  - lower {lr}
+  - a larger {batch}
+  - look at the completions of these steps
+  = our heuristic: ten times the median of the 20 steps before, and above 1, the usual clip
+lr-high: updates too large: the policy was pushed to where its samples no longer score
+  - lower {lr} by 3 to 10 times
+  - fewer updates per rollout: {reuse}
+  - {target}
+  - go back to a checkpoint
+  = Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats and a clip fraction of 0.3: our heuristic: several
+    times beyond it
+score-collapse: the policy lost what it could do: updates too large, a reward that changed, or a mismatch that grew
+  - lower {lr}
+  - raise {kl}
+  - go back to the best checkpoint
+  - look at which figure moved first with --plot
+  = our heuristic: below half of the best stretch of the run
+lr-low: scores differ, yet the policy hardly moves: learning rate too low, or weights in bf16, which swallow updates
+    smaller than 1/256 of a weight
+  - raise {lr} by 3 to 10 times (LoRA: about 10 times that of full training)
+  - keep trained weights in float32
+  = TRL lora_without_regret.md; limits 1e-4 nats and 1 % of entropy: our heuristic: no change visible in samples
+lr-zero: the learning rate is 0: a schedule that has ended, or too few total steps for its warm-up
+  - set {lr}
+  - check the schedule's total number of steps
+  = definition
+held-out-trains: the run learns these prompts by heart: what their held-out figure gains says nothing about others
+  - hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl
+  - then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl
+  = definition of a held-out set
+reward-hacking: the policy earns score without getting better at the task
+  - read high-scoring completions
+  - lower the weight of the part that rises, or make it pay only beside a right answer
+  - raise {kl}
+  - keep the checkpoint with the best held-out figure
+  = Gao 2022, scaling laws for reward over-optimisation; definition
+format-only: the format is learnt and full; the answers are not getting better
+  - lower the format's weight, or pay it only beside a right answer
+  - easier prompts or a stronger start, so that right answers occur
+  - {group} larger, so that they occur in a group
+  = open-r1#255, trl#3452; limits 0.9 and 10 steps: our heuristic: what can still be gained there is noise
+memory-grows: something keeps what each step made: a metric with its graph, a reward function or an environment that
+    remembers every completion, a cache without a bound
+  - keep metrics as numbers (.item() or .detach())
+  - look for lists and dicts that your reward function or environment only adds to
+  - until it is found, stop and go on from a checkpoint: a new process starts low
+  = our heuristic: a tenth, in six even stretches; what settles gains most at first
+# notes
+slow-tools: a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation
+    waits on average
+  - {tool_time}
+  - a cheaper tool, or one whose work is done by other processes
+  = our heuristic: three tenths of the time, as of rewards
+loss-is-no-measure: at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not;
+    a KL term lets it rise
+  - nothing: watch reward, held-out score, length and entropy
+  = trl#2703, trl#3452
+slow-reward: scoring takes a large share of the step
+  - make the reward async or cheaper, or run it in several processes
+  = our heuristic: three tenths of the time
+solved: the task is learnt
+  - harder prompts, or stop here
+  = definition
+short-run: too few steps for trends, so nothing is said about them
+  - look again after 10 steps or more
+  = our heuristic: medians of fewer than 3 steps a side
+partial-log: lines could not be read
+  - look at the lines named
+  = definition
+"""
 IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
+
+
+def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
+    """Entries of a text file: {name: {mark: texts}}; under "#" the heading above an entry, under "" its first text.
+
+    A line begins `name: text`, further texts are indented by two with a mark (+, !, - or =), their next lines by four.
+    """
+    entries, heading, entry, texts = {}, "", {}, []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            heading = line[2:]
+        elif line.startswith("    "):
+            texts[-1] += f" {line.strip()}"
+        elif line.startswith("  "):
+            texts = entry.setdefault(line[2], [])
+            texts.append(line[4:])
+        else:
+            name, _, text = line.partition(": ")
+            texts = [text]
+            entry = entries[name] = {"#": [heading], "": texts}
+    return entries
+
+
 # finding: (likely cause, what to change, source)
-ADVICE = {
-    "not-finite": (
-        "an update too large, a log-prob of -inf (a token the policy cannot sample), or fp16 overflow",
-        ["lower {lr}", "{precision}", "keep {grad_clip} at 1", "go on from a checkpoint before this step"],
-        "definition; unsloth#3006, verl#2505",
-    ),
-    "constant-reward": (
-        "the function pays every completion the same (a placeholder, answers not extracted, a wrong column, a number "
-        "compared with a text, an exception turned into a constant), or the model is never, or always, right; the log "
-        "cannot tell which, the first three steps do",
-        [
-            "read the function {reward}, and completions beside their scores (samples.jsonl)",
-            "score gold answers without a model: scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA; "
-            "where they have no full marks the function is at fault: mend it",
-            "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
-            "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
-            "raise {length} " + IF_CUT,
-            "then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not",
-        ],
-        "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
-    ),
-    "no-signal": (
-        "most groups score all alike, so their advantages are 0 and only the rest of the batch teaches",
-        ["prompts that the model solves sometimes", "raise {group}", "{filter}", "a finer reward (partial credit)"],
-        "forecast: binomial; DAPO (Yu 2025), section 3.2; limit 0.8: "
-        + OURSELVES
-        + "under a fifth of the batch teaches",
-    ),
-    "group-size-1": (
-        "an advantage relative to the group has nothing to compare one completion with: it is 0, or the raw score",
-        ["raise {group} to 8 or more", "or use an estimator without groups (PPO with a critic, ReMax, REINFORCE++)"],
-        "definition; prime-rl docs/training.md advises at least 8",
-    ),
-    "cold-sampling": (
-        "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
-        ["raise {temperature} to 1.0, also for models whose card advises less for use"],
-        "definition (entropy of the sampling distribution); limits 0.2 and 0.01 nats: "
-        + OURSELVES
-        + "nearly every token has one choice",
-    ),
-    "truncation": (
-        "completions hit the length limit before their end token: the score judges the limit, not the answer",
-        ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
-        "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
-    ),
-    "paid-unfinished": (
-        "the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop, and a "
-        "larger limit makes longer texts",
-        [
-            "read the ends of paid completions",
-            "pay only where nothing follows the answer",
-            "{overlong}",
-        ],
-        "counting: with scores up to 1, at least mean + share cut - 1 are both; limits 0.2 and half of either: "
-        + OURSELVES
-        + "then the two go together",
-    ),
-    "no-tool-calls": (
-        "the environment has tools and the model calls none: it does not know them, writes calls in a form that is not "
-        "read, or has no need of them; what it never does cannot be paid",
-        [
-            "read what it writes: pieces in samples.jsonl",
-            "an instruct model that was trained on tools, or one that was shown calls (SFT)",
-            "{tool_form}, where it writes calls in another form",
-            "say in the prompt that there are tools, and when to call them",
-        ],
-        "definition: an answer that is never sampled gets no gradient",
-    ),
-    "tool-failures": (
-        "most calls come to an error: they cannot be read, name no tool, have wrong arguments, or the tool raises or "
-        "gives no answer in time",
-        [
-            "read the errors: messages of the role tool in samples.jsonl",
-            "{tool_form}, where none can be read",
-            "arguments with plain types, each described in the docstring",
-            "{tool_time}, where they say that there was no answer",
-        ],
-        OURSELVES + "every second call",
-    ),
-    "turn-limit": (
-        "conversations do not come to their end: too few turns or tokens, an environment that never ends one, or a "
-        "model that goes on calling",
-        ["raise {turns}", "an environment that ends with the task (a reply of None)", "pay what ends early"],
-        OURSELVES + "most returns are of conversations that were broken off",
-    ),
-    "slow-tools": (
-        "a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation "
-        "waits on average",
-        ["{tool_time}", "a cheaper tool, or one whose work is done by other processes"],
-        OURSELVES + "three tenths of the time, as of rewards",
-    ),
-    "length-collapse": (
-        "short completions pay as well as long ones, or an update destroyed the policy",
-        [
-            "read completions: is the answer still there?",
-            "a reward for the answer, not for brevity; check length penalties",
-            "lower {lr}",
-            "raise {kl}",
-        ],
-        OURSELVES + "half the starting length, and the held-out figure did not gain by it",
-    ),
-    "length-runaway": (
-        "length itself pays (a reward that grows with it, or a loss averaged per completion, which hardly punishes "
-        "long wrong answers), or the end token is forgotten",
-        [
-            "look for a reward that grows with length",
-            "{overlong}",
-            "aggregate the loss over tokens (DAPO) or by a constant (Dr. GRPO)",
-        ],
-        "Dr. GRPO (Liu 2025), section 3.1, on the length bias; limit 1.5: "
-        + OURSELVES
-        + "half as long again without a held-out gain",
-    ),
-    "repetition": (
-        "completions repeat themselves: degenerate text that the reward does not punish, or pays by length",
-        ["add a repetition penalty to the reward", "lower {lr}", "raise {kl}", "read the samples"],
-        OURSELVES + "over half of the 6-character pieces of a completion are repeats; prose stays below a third",
-    ),
-    "entropy-collapse": (
-        "the policy became nearly deterministic before the task was solved, so samples no longer differ",
-        [
-            "raise {clip_high} to 0.28 (no effect with one update per rollout)",
-            "lower {lr}",
-            "a small {entropy} (0.001)",
-            "prompts that are not yet settled",
-        ],
-        "verl docs/algo/entropy.md: reward is about -a exp(entropy) + b, so a fall must buy score; limit a fifth: "
-        + OURSELVES
-        + "an e-fold and more",
-    ),
-    "entropy-explosion": (
-        "the policy drifts toward noise: entropy bonus too strong, updates too large, or tokens that the trainer "
-        "thinks impossible",
-        ["lower {entropy}", "lower {lr}", "raise {kl}", "check sampler and trainer agree (sampler-mismatch)"],
-        "verl docs/algo/entropy.md (sudden rise); limits 2 and 0.2 nats: "
-        + OURSELVES
-        + "doubled without a gain in score",
-    ),
-    "reference-differs": (
-        "the reference is not the initial policy: another checkpoint, adapters that are not off, dropout, or precision",
-        ["load the reference from the same weights", "compare both models' log-probs of one text"],
-        "by construction: KL of a policy to itself is 0; limit 0.01 nats: "
-        + OURSELVES
-        + "bf16 rounding stays below it",
-    ),
-    "kl-runaway": (
-        "the policy leaves the reference faster than the score explains: over-optimised reward or updates too large",
-        ["raise {kl}", "lower {lr}", "end at the checkpoint with the best held-out score"],
-        "Gao 2022, scaling laws for reward over-optimisation; limit 0.3 nats a token: "
-        + OURSELVES
-        + "the circulating 0.5 has no source either",
-    ),
-    "ratio-first-update": (
-        "with one update per rollout old and new policy are the same weights, so the ratio is 1: old log-probs come "
-        "from elsewhere (sampler, other temperature, dropout, padding, precision)",
-        ["run scripts/selfcheck.py", "compute old log-probs with the trainer's own forward pass, dropout off"],
-        "by construction; verl#2996, verl#6280 (micro-batch sizes that differ)",
-    ),
-    "sampler-mismatch": (
-        "sampler and trainer give the same tokens different probabilities: temperature or top-p applied on one side, "
-        "stale weights, chat template, or precision",
-        [
-            "top-p 1 and top-k off",
-            "the same {temperature} on both sides",
-            "check that weights reach the sampler after every step",
-            "{mismatch}",
-            "the same precision on both sides",
-        ],
-        "NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); "
-        "verl docs/algo/rollout_corr.md (weights)",
-    ),
-    "stale-sampler": (
-        "the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on what "
-        "the policy no longer says, and nothing that is learnt shows",
-        [
-            "compare the weights of both after a copy: --check_sync of our trainers names the tensors that differ",
-            "another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves",
-        ],
-        "allenai/open-instruct#1473; five times the start, and 0.001 nats at least: "
-        + OURSELVES
-        + "kernels differ less",
-    ),
-    "critic-useless": (
-        "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
-        "without it: too few updates for each rollout, too little warm-up, a learning rate that is too low (stays near "
-        "0) or too high (far below 0), a value clip that is small beside the scores, or returns that depend on nothing "
-        "it sees (prompts equally hard, answers wrong by chance)",
-        [
-            "more updates of the critic for each rollout: {critic_updates}",
-            "{critic_warmup}",
-            "change {critic_lr} (near 0: three times higher; far below 0: three to ten times lower)",
-            "where scores are well above 1: {value_clip}, or scores scaled to at most 1",
-            "a larger {batch}; prompts that are not all equally hard",
-            "or a method without a critic: {critic_free}",
-        ],
-        "definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; "
-        "NeMo-RL docs/guides/ppo.md; benchmarks/README.md, the demo's critic; limit 0.03: "
-        + OURSELVES
-        + "it takes 1.5 % off the scatter of the returns",
-    ),
-    "gradient-spikes": (
-        "single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few scores "
-        "that differ",
-        [
-            "keep {grad_clip} at 1 or lower it",
-            "lower {lr}",
-            "a larger {batch}",
-            "look at the completions of these steps",
-        ],
-        OURSELVES + "ten times the median of the 20 steps before, and above 1, the usual clip",
-    ),
-    "lr-high": (
-        "updates too large: the policy was pushed to where its samples no longer score",
-        ["lower {lr} by 3 to 10 times", "fewer updates per rollout: {reuse}", "{target}", "go back to a checkpoint"],
-        "Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats and a clip fraction of 0.3: "
-        + OURSELVES
-        + "several times beyond it",
-    ),
-    "score-collapse": (
-        "the policy lost what it could do: updates too large, a reward that changed, or a mismatch that grew",
-        ["lower {lr}", "raise {kl}", "go back to the best checkpoint", "look at which figure moved first with --plot"],
-        OURSELVES + "below half of the best stretch of the run",
-    ),
-    "lr-low": (
-        "scores differ, yet the policy hardly moves: learning rate too low, or weights in bf16, which swallow updates "
-        "smaller than 1/256 of a weight",
-        ["raise {lr} by 3 to 10 times (LoRA: about 10 times that of full training)", "keep trained weights in float32"],
-        "TRL lora_without_regret.md; limits 1e-4 nats and 1 % of entropy: "
-        + OURSELVES
-        + "no change visible in samples",
-    ),
-    "lr-zero": (
-        "the learning rate is 0: a schedule that has ended, or too few total steps for its warm-up",
-        ["set {lr}", "check the schedule's total number of steps"],
-        "definition",
-    ),
-    "held-out-trains": (
-        "the run learns these prompts by heart: what their held-out figure gains says nothing about others",
-        [
-            "hold prompts out: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
-            "then begin anew from the first model with --data train.jsonl --eval_data train.eval.jsonl",
-        ],
-        "definition of a held-out set",
-    ),
-    "reward-hacking": (
-        "the policy earns score without getting better at the task",
-        [
-            "read high-scoring completions",
-            "lower the weight of the part that rises, or make it pay only beside a right answer",
-            "raise {kl}",
-            "keep the checkpoint with the best held-out figure",
-        ],
-        "Gao 2022, scaling laws for reward over-optimisation; definition",
-    ),
-    "format-only": (
-        "the format is learnt and full; the answers are not getting better",
-        [
-            "lower the format's weight, or pay it only beside a right answer",
-            "easier prompts or a stronger start, so that right answers occur",
-            "{group} larger, so that they occur in a group",
-        ],
-        "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
-    ),
-    "memory-grows": (
-        "something keeps what each step made: a metric with its graph, a reward function or an environment that "
-        "remembers every completion, a cache without a bound",
-        [
-            "keep metrics as numbers (.item() or .detach())",
-            "look for lists and dicts that your reward function or environment only adds to",
-            "until it is found, stop and go on from a checkpoint: a new process starts low",
-        ],
-        OURSELVES + "a tenth, in six even stretches; what settles gains most at first",
-    ),
-    "loss-is-no-measure": (
-        "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
-        "lets it rise",
-        ["nothing: watch reward, held-out score, length and entropy"],
-        "trl#2703, trl#3452",
-    ),
-    "slow-reward": (
-        "scoring takes a large share of the step",
-        ["make the reward async or cheaper, or run it in several processes"],
-        OURSELVES + "three tenths of the time",
-    ),
-    "solved": ("the task is learnt", ["harder prompts, or stop here"], "definition"),
-    "short-run": (
-        "too few steps for trends, so nothing is said about them",
-        ["look again after 10 steps or more"],
-        OURSELVES + "medians of fewer than 3 steps a side",
-    ),
-    "partial-log": ("lines could not be read", ["look at the lines named"], "definition"),
-}
-NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}
+ADVICE = {name: (entry[""][0], entry["-"], entry["="][0]) for name, entry in marked_texts(ADVICE_TEXT).items()}
+NOTES = {name for name, entry in marked_texts(ADVICE_TEXT).items() if entry["#"] == ["notes"]}
 
 
 # -------------------------------------------------------------------------------- trends (src/parts/reading/trends.py)
+
+TREND_STEPS = 10  # fewer: no trend is judged
+ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 
 
 def window(count: int) -> int:
@@ -1131,6 +1039,9 @@ def repeats(text: str) -> float:
 
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
+
+SOLVED = 0.95
+GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 
 
 @dataclass
@@ -1234,6 +1145,20 @@ def is_solved(run: LoggedRun) -> bool:
         return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
     _, part = first_part(run)
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
+
+
+def gained(run: LoggedRun) -> bool:
+    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+    held_out = run.values("held_out")
+    if len(held_out) >= 2:
+        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+    return trend(first_part(run)[1]) > 0
+
+
+def rises_late(run: LoggedRun) -> bool:
+    """Whether the score rises over the second half of the run."""
+    scores = run.values("score")
+    return trend(scores[len(scores) // 2 :]) > 0
 
 
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
@@ -1430,6 +1355,96 @@ def renamed(rows: list[dict], columns: dict[str, str], path) -> list[dict]:
     ]
 
 
+# -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
+
+# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
+
+
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their dotted names."""
+    flat = {}
+    for key, value in config.items():
+        is_folder = isinstance(value, dict) and value
+        flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
+    return flat
+
+
+def printed_config(text: str) -> dict:
+    """verl's settings by dotted names, which it prints at the start over many lines with Ray's prefix; {} without."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    start = re.search(r"\{'actor_rollout_ref': ", plain)
+    lines = []
+    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
+        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
+        if line[:1] not in " {" and line != "":  # another process in between
+            continue
+        lines.append(line)
+        if line.endswith("}}"):
+            try:
+                return flat_config(ast.literal_eval("\n".join(lines)))
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return {}
+
+
+def verl_settings(flat: dict) -> dict:
+    """What the checks want to know of verl's settings by their dotted names."""
+    if not flat:
+        return {}
+    batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
+    epochs, estimator = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.adv_estimator")
+    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
+    warmup = flat.get("trainer.critic_warmup")
+    settings = {
+        "group_size": flat.get("actor_rollout_ref.rollout.n"),
+        "temperature": flat.get("actor_rollout_ref.rollout.temperature"),
+        "max_length": flat.get("data.max_response_length"),
+        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "grouped": estimator in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
+    }
+    return settings | ({"critic_warmup": warmup} if warmup else {})
+
+
+def our_settings(config: dict) -> tuple[str, dict]:
+    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
+    settings = {"temperature": config.get("temperature"), "fp16": config.get("precision") == "fp16"}
+    if "num_generations" in config:
+        per_rollout = config.get("steps_per_generation", 0)
+        one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
+        one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
+        settings |= {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
+        return "grpo_train", settings | {"updates": 1 if one else None, "grouped": True}
+    if "ppo_epochs" not in config:
+        return "", {}
+    advantage = config.get("advantage") or config.get("algorithm") or "gae"
+    grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
+    return "ppo_train", settings | {
+        "group_size": config.get("group_size"),
+        "max_length": config.get("max_new_tokens"),
+        "updates": config["ppo_epochs"] * config.get("minibatches", 1),
+        # a distillation's rewards may be measured only
+        "grouped": bool(config.get("reward_coef")) if "teacher" in config else grouped,
+        "critic_warmup": config.get("critic_warmup_steps", 0),
+        "value_clip": config.get("value_clip", 0),
+        "exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf",
+        "tools": bool(config.get("tool_format")),  # refused where an environment has none
+    }
+
+
+def page_settings(given: dict) -> dict:
+    """What the checks want to know of a one-page trainer's settings.json."""
+    return {
+        "group_size": given.get("group_size"),
+        "max_length": given.get("max_new_tokens"),
+        "temperature": given.get("temperature"),
+        "grouped": "group_size" in given,
+        "updates": math.prod(given.get(name) or 1 for name in REPEATS),
+        "critic_warmup": given.get("critic_warmup_steps", 0),
+        "value_clip": given.get("value_clip", 0),
+    }
+
+
 # ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
 # what of its settings TRL's trainer_state.json has
@@ -1520,96 +1535,6 @@ def console_steps(text: str) -> list[dict]:
     return rows
 
 
-def printed_config(text: str) -> dict:
-    """verl's configuration, which it prints at the start over many lines, each with Ray's prefix; {} without one."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    start = re.search(r"\{'actor_rollout_ref': ", plain)
-    lines = []
-    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
-        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
-        if line[:1] not in " {" and line != "":  # another process in between
-            continue
-        lines.append(line)
-        if line.endswith("}}"):
-            try:
-                return ast.literal_eval("\n".join(lines))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-    return {}
-
-
-def value_at(config: dict, path: str, default=None):
-    """A value of nested dicts by its dotted path."""
-    for key in path.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    return default if config is None else config
-
-
-def flat_config(config: dict, prefix: str = "") -> dict:
-    """Nested settings by their dotted names."""
-    flat = {}
-    for key, value in config.items():
-        flat |= (
-            flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
-        )
-    return flat
-
-
-def verl_settings(config: dict) -> dict:
-    """What the checks want to know of verl's configuration."""
-    if not config:
-        return {}
-    batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
-    epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
-    bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
-    warmup = value_at(config, "trainer.critic_warmup", 0)
-    return {
-        **({"critic_warmup": warmup} if warmup else {}),
-        "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
-        "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
-        "max_length": value_at(config, "data.max_response_length"),
-        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
-        "grouped": value_at(config, "algorithm.adv_estimator")
-        in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
-    }
-
-
-def our_settings(config: dict) -> tuple[str, dict]:
-    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
-    if "num_generations" in config:
-        passes, per = config.get("num_iterations", 1), config.get("steps_per_generation", 0)
-        one = passes == 1 and per in (0, config.get("gradient_accumulation_steps", 0))
-        one = one and not config.get("generation_batch_size")
-        settings = {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
-        settings |= {"temperature": config.get("temperature"), "updates": 1 if one else None, "grouped": True}
-        return "grpo_train", settings | {"fp16": config.get("precision") == "fp16"}
-    if "ppo_epochs" in config:
-        advantage = config.get("advantage") or config.get("algorithm") or "gae"
-        alone = ("gae", "ppo", "remax", "reinforce_pp")
-        settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
-        settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
-        settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
-        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
-        settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
-        if "teacher" in config:  # a distillation's rewards may be measured only
-            settings["grouped"] = bool(config.get("reward_coef"))
-        settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
-        return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
-    return "", {}
-
-
-# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
-REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-
-
-def page_settings(given: dict) -> dict:
-    """What the checks want to know of a one-page trainer's settings.json."""
-    settings = {"group_size": given.get("group_size"), "max_length": given.get("max_new_tokens")}
-    settings |= {"temperature": given.get("temperature"), "grouped": "group_size" in given}
-    settings |= {"updates": math.prod(given.get(name) or 1 for name in REPEATS)}
-    return settings | {"critic_warmup": given.get("critic_warmup_steps", 0), "value_clip": given.get("value_clip", 0)}
-
-
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
     names = NAMES[dialect]
@@ -1674,33 +1599,28 @@ def numbered(rows: list[dict]) -> list[dict]:
 
 def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
     """Read any of the formats, or what stands in the named columns."""
-    whole = None
-    if text.lstrip()[:1] in "{[":
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError):
-            whole = None
+    (rows, bad, count), history, config = rows_of_json(text), [], {}
+    try:
+        state = json.loads(text) if text.lstrip()[:1] == "{" else {}
+        history = [row for row in state.get("log_history") or [] if isinstance(row, dict)]
+        config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        pass
     if columns:
-        lines = whole["log_history"] if isinstance(whole, dict) and "log_history" in whole else rows_of_json(text)[0]
-        flat = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in lines]
-        rows = renamed(flat or console_steps(text) or plain_rows(text), columns, path)
-        return fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
-    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
-        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
-        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
-    rows, bad, count = rows_of_json(text)
+        return parse_columns(path, history or rows or console_steps(text) or plain_rows(text), columns)
+    if history:
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(history), "trl")
     if rows and len(rows) * 2 >= count:
         run = parse_rows(path, rows)
         if bad:
             torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
-            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
-            run.remarks.append(f"{what} (line {bad[0]}); left out")
+            flaw = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {bad[0]}); left out")
         return run
     rows = console_steps(text)
     if rows:
         config = printed_config(text)
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=config)
         return drop_padded(fill_series(run, rows, "verl"))
     rows = console_dicts(text)
     if rows:
@@ -1708,12 +1628,21 @@ def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
         run.remarks.append("the console shows no steps: they are counted entries")
         return fill_series(run, numbered(rows), "trl")
     rows = plain_rows(text)
-    if rows:
-        return parse_rows(path, rows)
-    raise UnreadableError(
+    need_log(
+        rows,
         f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder"
+        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
     )
+    return parse_rows(path, rows)
+
+
+def parse_columns(path: Path, rows: list[dict], columns: dict[str, str]) -> LoggedRun:
+    """A run of rows whose figures have the names that --columns gives; findings name these."""
+    rows = renamed([row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows], columns, path)
+    run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
+    given = {FIGURES[figure]: column for figure, column in columns.items()}
+    run.names = {name: given.get(key, key) for name, key in run.names.items()}
+    return run
 
 
 def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
@@ -1810,8 +1739,8 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
         run.samples, remarks = trl_samples(folder, run.rows)
     else:
         if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
-            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
-            run.settings, run.config = verl_settings(config), flat_config(config)
+            run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings = verl_settings(run.config)
         run.samples, remarks = verl_samples(folder, run.config)
     run.remarks += remarks
 
@@ -1855,72 +1784,9 @@ def dialect_of(run: LoggedRun) -> str:
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
 
 
-# ------------------------------------------------------------------ tool findings (src/parts/reading/tool_findings.py)
+# -------------------------------------------------------------- reward findings (src/parts/reading/reward_findings.py)
 
-
-def check_tools(run: LoggedRun):
-    """Tools that are not called, mostly fail, or take most of a step."""
-    calls, failures = run.values("tool_calls"), run.values("tool_failures")
-    seconds, step = run.values("tool_seconds"), run.values("time_step")
-    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
-    tools = run.settings.get("tools") or not any(seconds)
-    if len(calls) >= 3 and not any(calls) and tools:
-        yield run.find("no-tool-calls", "tool_calls", f"not one tool call in {len(calls)} steps")
-    if len(failures) >= 3 and late(run, "tool_failures") >= 0.5 and (not calls or late(run, "tool_calls") > 0):
-        saw = f"{late(run, 'tool_failures'):.0%} of the tool calls in {span(run, 'tool_failures')} came to an error"
-        yield run.find("tool-failures", "tool_failures", saw)
-    if len(seconds) >= 3 and step and statistics.median(seconds) > 0.3 * statistics.median(step):
-        saw = f"a conversation waits {statistics.median(seconds):.3g} s for its tools, in a step of "
-        yield run.find("slow-tools", "tool_seconds", saw + f"{statistics.median(step):.3g} s")
-
-
-def check_turns(run: LoggedRun):
-    """Conversations that a limit ends."""
-    if len(run.values("limit")) >= 3 and late(run, "limit") >= 0.5:
-        saw = f"{late(run, 'limit'):.0%} of the conversations in {span(run, 'limit')} were ended by a limit"
-        if run.values("turns"):
-            saw += f", after {late(run, 'turns'):.3g} answers"
-        yield run.find("turn-limit", "limit", saw, note=is_solved(run))
-
-
-# -------------------------------------------------------------- memory findings (src/parts/reading/memory_findings.py)
-
-STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
-GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
-
-
-def even_growth(values: list[float]) -> tuple[float, float] | None:
-    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
-
-    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
-    memory does not grow so, or by less than a tenth, or the log is short.
-    """
-    values = values[len(values) // 10 :]
-    size = len(values) // STRETCHES
-    if size < STEPS_EACH:
-        return None
-    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
-    gains = [after - before for before, after in itertools.pairwise(middles)]
-    grown = middles[-1] - middles[0]
-    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
-    return (middles[0], middles[-1]) if even else None
-
-
-def check_memory(run: LoggedRun):
-    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
-    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
-        return
-    for name in ("gpu_memory", "memory"):
-        found = even_growth(run.values(name))
-        if found:
-            steps = sorted(run.series[name])
-            saw = f"{run.names[name]} rose evenly from {found[0]:.3g} to {found[1]:.3g} GiB, completions did not grow"
-            yield run.find("memory-grows", name, saw, steps[-1])
-            return
-
-
-# ---------------------------------------------------------- held out findings (src/parts/reading/held_out_findings.py)
-
+RARELY = 0.01  # share of completions below which a length limit explains nothing
 DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
 
@@ -1937,55 +1803,46 @@ def check_held_out(run: LoggedRun):
         yield run.find("held-out-trains", "held_out", "the training file is the evaluation file too")
 
 
-# ---------------------------------------------------------------------------- findings (src/parts/reading/findings.py)
-
-RARELY = 0.01  # share of completions below which a length limit explains nothing
-TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
-
-
-def check_finite(run: LoggedRun):
-    """NaN, infinities, and updates left out for them."""
-    bad = [
-        b
-        for b in run.broken
-        if common_name(b[0], dialect_of(run)) in ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
-    ]
-    if bad:
-        metric, step, value = bad[0]
-        run.names.setdefault("broken", metric)
-        finding = run.find(
-            "not-finite", "broken", f"{metric} is {value} at step {step}, {len(bad)} such values in all", step
-        )
-        finding.metric = metric
-        yield finding
-    skipped = run.series.get("skipped", {})
-    steps = [step for step, value in sorted(skipped.items()) if value]
-    allowed = 0.2 * len(skipped) if run.settings.get("fp16") else 0  # fp16's loss scale settles that way
-    if steps and len(steps) > allowed and not bad:
-        saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
-        yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
+def check_sampling(run: LoggedRun):
+    """A group of one; nearly greedy sampling, by the setting or by the entropy of the first steps."""
+    words, entropy = SETTINGS[run.trainer], run.values("entropy")
+    if run.settings.get("group_size") == 1 and run.settings.get("grouped"):
+        yield run.find("group-size-1", "score", f"{words['group']} is 1 with an advantage that compares within groups")
+    temperature = run.settings.get("temperature")
+    if temperature is not None and temperature < 0.2:
+        yield run.find("cold-sampling", "entropy", f"{words['temperature']} is {temperature}")
+    elif temperature is None and entropy and ends(entropy)[0] < 0.01:
+        saw = f"entropy of the first steps is {ends(entropy)[0]:.3g} nats a token"
+        yield run.find("cold-sampling", "entropy", saw, min(run.series["entropy"]))
 
 
 def check_constant(run: LoggedRun):
     """Every completion scores the same."""
-    if is_constant(run) and not is_solved(run) and not collapse(run):
-        value, name = late(run, "score"), "score_std" if "score_std" in run.series else "score"
-        saw = f"all completions of nearly every step scored the same, {value:.4g} in {span(run, 'score')}"
-        cut = run.values("truncated")
-        if cut:
-            share = late(run, "truncated")
-            saw += f"; {share:.0%} of them were cut by the length limit" * (share > 0.2)
-            saw += "; none was cut" * (not any(cut))
-        if run.values("grad_norm") and not any(run.values("grad_norm")):
-            rates = run.values("lr")
-            given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
-            by_size = given and 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
-            given = given.replace(")", "; the 0 in the settings means by size)") if by_size else given
-            saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
-        finding = run.find("constant-reward", name, saw)
-        if cut and max(statistics.mean(cut), late(run, "truncated")) < RARELY:
-            finding.change = [advice for advice in finding.change if not advice.endswith(IF_CUT)]
-        yield finding
+    if not is_constant(run) or is_solved(run) or collapse(run):
+        return
+    saw = f"all completions of nearly every step scored the same, {late(run, 'score'):.4g} in {span(run, 'score')}"
+    cut, gradients = run.values("truncated"), run.values("grad_norm")
+    if cut and late(run, "truncated") > 0.2:
+        saw += f"; {late(run, 'truncated'):.0%} of them were cut by the length limit"
+    if cut and not any(cut):
+        saw += "; none was cut"
+    if gradients and not any(gradients):
+        saw += (
+            f". So advantages and gradients are 0 at each step: loss and learning rate{highest_rate(run)} are no cause"
+        )
+    finding = run.find("constant-reward", "score_std" if "score_std" in run.series else "score", saw)
+    if cut and max(statistics.mean(cut), late(run, "truncated")) < RARELY:
+        finding.change = [advice for advice in finding.change if not advice.endswith(IF_CUT)]
+    yield finding
+
+
+def highest_rate(run: LoggedRun) -> str:
+    """The highest learning rate in brackets, where the log has one above 0."""
+    highest = max(run.values("lr"), default=0)
+    by_size = 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
+    return (
+        f" (it was up to {highest:.3g}{'; the 0 in the settings means by size' if by_size else ''})" if highest else ""
+    )
 
 
 def check_signal(run: LoggedRun):
@@ -1993,270 +1850,26 @@ def check_signal(run: LoggedRun):
     if is_constant(run):
         return
     if "zero_std" in run.series:
-        share = late(run, "zero_std")
+        name, share = "zero_std", late(run, "zero_std")
         saw = f"{share:.0%} of the groups in {span(run, 'zero_std')} score all alike"
-        name = "zero_std"
     else:
         pairs = list(zip(run.values("advantage_max"), run.values("advantage_min"), strict=False))[-20:]
-        share = sum(high == low for high, low in pairs) / max(1, len(pairs))
-        saw, name = f"in {share:.0%} of the last {len(pairs)} steps no completion had an advantage", "advantage_max"
+        name, share = "advantage_max", sum(high == low for high, low in pairs) / max(1, len(pairs))
+        saw = f"in {share:.0%} of the last {len(pairs)} steps no completion had an advantage"
     if share < 0.8 or len(run.values(name)) < 3:
         return
     part, means = first_part(run)
     p, group = (ends(means)[1] if means else -1), run.settings.get("group_size")
     if group and 0 <= p <= 1:
         expected = forecast(p, group)
-        saw += (
-            f"; p^G + (1-p)^G gives {expected:.0%} at pass rate {p:.3g} ({part}, taken as 0 or 1) and groups of {group}"
-        )
-        enough = next((g for g in (2**i for i in range(1, 9)) if g > group and forecast(p, g) < 0.5), None)
+        saw += f"; p^G + (1-p)^G gives {expected:.0%} at pass rate {p:.3g} ({part}, taken as 0 or 1)"
+        saw += f" and groups of {group}"
+        enough = next((2**i for i in range(1, 9) if 2**i > group and forecast(p, 2**i) < 0.5), None)
         if share > expected + 0.15:
             saw += ": more than chance, so prompts are always or never solved, or samples hardly differ"
         elif enough:
             saw += f"; groups of {enough} would bring it to {forecast(p, enough):.0%}"
-    if is_solved(run):
-        yield run.find("solved", name, saw)
-    else:
-        yield run.find("no-signal", name, saw)
-
-
-def check_group(run: LoggedRun):
-    """A group of one."""
-    if run.settings.get("group_size") == 1 and run.settings.get("grouped"):
-        words = SETTINGS[run.trainer]["group"]
-        yield run.find("group-size-1", "score", f"{words} is 1 with an advantage that compares within groups")
-
-
-def check_temperature(run: LoggedRun):
-    """Nearly greedy sampling: by the setting, or by the entropy of the first steps."""
-    temperature = run.settings.get("temperature")
-    if temperature is not None and temperature < 0.2:
-        yield run.find("cold-sampling", "entropy", f"{SETTINGS[run.trainer]['temperature']} is {temperature}")
-    elif temperature is None and run.values("entropy") and ends(run.values("entropy"))[0] < 0.01:
-        step = min(run.series["entropy"])
-        saw = f"entropy of the first steps is {ends(run.values('entropy'))[0]:.3g} nats a token"
-        yield run.find("cold-sampling", "entropy", saw, step)
-
-
-def gained(run: LoggedRun) -> bool:
-    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
-    held_out = run.values("held_out")
-    if len(held_out) >= 2:
-        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
-    return trend(first_part(run)[1]) > 0
-
-
-def mean_of_the_last(run: LoggedRun) -> tuple[str, float]:
-    """Name and late mean of the score for correctness, which is a share where scores end at 1; 0 where they do not."""
-    part, means = first_part(run)
-    highest = [as_number(row.get("score")) or 0.0 for row in run.samples] + run.values("score_max") + means
-    return part, ends(means)[1] if means and max(highest) <= 1 else 0.0
-
-
-def check_length(run: LoggedRun):
-    """Truncation, runaway and collapse of the completions."""
-    cut, lengths = run.values("truncated"), run.values("length")
-    if len(cut) >= 3 and ends(cut)[1] >= 0.2:
-        first, last = ends(cut)
-        saw = (
-            f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
-        )
-        part, mean = mean_of_the_last(run)
-        if mean + last - 1 > 0.5 * min(mean, last):
-            saw += f"; {part} is {mean:.3g} there, so at least {mean + last - 1:.0%} were cut and paid"
-            yield run.find("paid-unfinished", "truncated", saw)
-        else:
-            yield run.find("truncation", "truncated", saw)
-    if len(lengths) < TREND_STEPS:
-        return
-    first, last = ends(lengths)
-    saw = f"mean length went from {first:.4g} to {last:.4g} tokens"
-    if last > 1.5 * first and trend(lengths) > 0 and not gained(run):
-        yield run.find("length-runaway", "length", saw + " without a gain in correctness")
-    if last < 0.5 * first and trend(lengths) < 0 and not gained(run):
-        yield run.find("length-collapse", "length", saw + " without a gain in correctness")
-
-
-def check_repetition(run: LoggedRun):
-    """Completions that repeat themselves, by samples.jsonl."""
-    by_step: dict[int, list[str]] = {}
-    for row in run.samples:
-        text = row.get("completion")
-        if row.get("kind", "train") == "train" and isinstance(text, str):
-            of_step = by_step.setdefault(step_of(row), [])
-            of_step += [text] if len(of_step) < TEXTS else []
-
-    def share(step: int) -> float:
-        return statistics.median(map(repeats, by_step[step]))
-
-    if by_step and share(max(by_step)) > 0.5:
-        shares = {step: share(step) for step in sorted(by_step)}
-        run.series["repeats"], last = shares, max(shares)
-        run.names["repeats"] = "samples.jsonl"
-        saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
-        yield run.find("repetition", "repeats", saw)
-
-
-def check_entropy(run: LoggedRun):
-    """Entropy that falls without buying score, or explodes; what one is taught by a teacher may be sharp."""
-    values = run.values("entropy")
-    if len(values) < TREND_STEPS:
-        return
-    first, last = ends(values)
-    half = run.values("score")[len(run.values("score")) // 2 :]
-    rising = trend(half) > 0 or trend(run.values("score")) > 0
-    saw = f"entropy went from {first:.3g} to {last:.3g} nats a token"
-    taught = any("kl/teacher" in row for row in run.rows)
-    if 0.01 < first and last < 0.2 * first and trend(values) < 0 and not is_solved(run) and not rising and not taught:
-        yield run.find("entropy-collapse", "entropy", saw + " and the score does not rise")
-    if last > max(2 * first, first + 0.2) and trend(values) > 0 and (collapse(run) or not gained(run)):
-        yield run.find("entropy-explosion", "entropy", saw + " without a gain in correctness")
-
-
-def check_kl(run: LoggedRun):
-    """KL to the reference: 0 at step 1, and slow after that."""
-    values, found = run.values("kl"), run.series.get("kl", {})
-    if not values:
-        return
-    one_update = run.settings.get("updates") == 1 or dialect_of(run) == "ours" or run.format == "trainer_state.json"
-    if min(found) <= 1 and abs(found[min(found)]) > 0.01 and one_update:
-        saw = f"KL to the reference is {found[min(found)]:.3g} nats a token at step {min(found)}, before any update"
-        yield run.find("reference-differs", "kl", saw, min(found))
-    last = ends(values)[1]
-    half = run.values("score")[len(run.values("score")) // 2 :]
-    risen = trend(values) > 0 or (values[0] <= 0.01 and last > 1 and not collapse(run))  # that came at once
-    if len(values) >= TREND_STEPS and last > 0.3 and risen and not (gained(run) and trend(half) > 0):
-        saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
-        yield run.find("kl-runaway", "kl", saw)
-
-
-def check_ratio(run: LoggedRun):
-    """The ratio of a rollout's only update."""
-    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
-    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
-        for step, value in sorted(run.series.get(name, {}).items()):
-            if updates.get(step, constant) == 1 and value > limit:
-                saw = f"{run.names[name]} is {value:.4g} at step {step}, which has one update per rollout"
-                yield run.find("ratio-first-update", name, saw, step)
-                return
-
-
-def check_mismatch(run: LoggedRun):
-    """Sampler and trainer disagree on the probability of sampled tokens."""
-    limits = [
-        ("gap_mean", lambda v: v > math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
-        ("mismatch_kl", lambda v: v > 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
-        ("weight_mean", lambda v: not 0.5 <= v <= 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
-        ("weight_ess", lambda v: v < 0.3, "effective sample size {:.3g} of the batch; below 0.3"),
-        ("weight_std", lambda v: v > 1, "standard deviation of the importance weights {:.3g}; above 1"),
-        (
-            "probs_correlation",
-            lambda v: v < 0.9,
-            "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
-        ),
-    ]
-    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
-    limits.append(
-        ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
-    )
-    for name, wrong, text in limits:
-        values = run.values(name)
-        if values and wrong(statistics.median(values)):
-            first = next(step for step, value in sorted(run.series[name].items()) if wrong(value))
-            saw = text.format(statistics.median(values)) + f"; median of all steps, first at step {first}"
-            yield run.find("sampler-mismatch", name, saw, first)
-            return
-
-
-def check_stale_sampler(run: LoggedRun):
-    """The sampler's distance from the trainer grows while the score stands still: weights that do not arrive."""
-    scores = run.values("score")
-    if len(scores) < TREND_STEPS or trend(scores) > 0 or gained(run) or is_solved(run):
-        return
-    for name in ("mismatch_kl", "gap_mean"):
-        values = [abs(value) for value in run.values(name)]
-        first, last = ends(values) if values else (0.0, 0.0)
-        if trend(values) > 0 and last > max(1e-3, 5 * first):
-            saw = f"{run.names[name]} grew from {first:.2g} to {last:.2g} nats a token while the score did not rise"
-            yield run.find("stale-sampler", name, saw)
-            return
-
-
-def check_critic(run: LoggedRun):
-    """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
-    found = run.series["explained_variance"]
-    warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
-    steps = [step for step in sorted(found) if step > warmup]
-    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run) or hardly_varies(run):
-        return
-    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
-    values = [found[step] for step in steps]
-    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
-    if middle <= 0 or (middle if len(values) >= TREND_STEPS else max(values)) <= 0.03:
-        saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-        lowest = min(found, key=found.get)
-        saw += f"; {found[lowest]:.3g} at step {lowest}" * (found[lowest] < min(-0.1, 2 * middle))
-        clip, scores = as_number(run.settings.get("value_clip")), run.values("score")
-        if clip and scores and max(map(abs, scores)) > 10 * clip:
-            saw += f"; a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
-        saw += "; the task was solved all the same" * is_solved(run)
-        yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
-
-
-def hardly_varies(run: LoggedRun) -> bool:
-    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
-    spread = run.values("score_std")
-    if not spread:
-        return False
-    first, last = ends(spread)
-    return last < 0.25 * first or last < 0.05 * abs(late(run, "score") if run.values("score") else 0.0)
-
-
-def check_gradients(run: LoggedRun):
-    """Gradients far above those of the steps before."""
-    found = sorted(run.series.get("grad_norm", {}).items())
-    spikes = []
-    for i in range(5, len(found)):
-        before = statistics.median(value for _, value in found[max(0, i - 20) : i])
-        if found[i][1] > 1 and found[i][1] > 10 * before > 0.01:
-            spikes.append((found[i][0], found[i][1], before))
-    if spikes:
-        step, value, before = max(spikes, key=lambda s: s[1])
-        saw = f"{len(spikes)} spikes; the largest {value:.3g} at step {step} after a median of {before:.3g}"
-        yield run.find(
-            "gradient-spikes", "grad_norm", saw, step, note=len(spikes) < 0.02 * len(found) and not collapse(run)
-        )
-
-
-def check_rate(run: LoggedRun):
-    """Learning rate too high, too low, or 0."""
-    rates = run.values("lr")
-    if len(rates) >= 3 and max(rates[: len(rates) // 2 + 2]) == 0:
-        yield run.find("lr-zero", "lr", "the learning rate is 0 in the first half of the run")
-        return
-    for name, limit, what in (
-        ("kl_step", 0.1, "KL of one step's update"),
-        ("clip_frac", 0.3, "clipped share of tokens"),
-    ):
-        found = sorted(run.series.get(name, {}).items())
-        high = [(step, value) for step, value in found if value > limit]
-        if len(high) >= 3 and len(high) >= 0.1 * len(found):
-            step, value = max(high, key=lambda h: h[1])
-            saw = f"{what} above {limit} in {len(high)} of {len(found)} steps, up to {value:.3g} at step {step}"
-            yield run.find("lr-high", name, saw, step)
-            break
-    else:
-        high = []
-    lost = collapse(run)
-    if lost:
-        best, last, step = lost
-        kl = run.series.get("kl", {})
-        before = max((s for s in kl if s < step), default=None)
-        if before is not None and kl.get(step, 0) - kl[before] > 0.5 and not high:
-            saw = f"KL to the reference went from {kl[before]:.3g} to {kl[step]:.3g} nats a token in one step"
-            yield run.find("lr-high", "kl", saw, step)
-        saw = f"the score fell from {best:.3g} to {last:.3g}; half of it was lost by step {step}"
-        yield run.find("score-collapse", "score", saw, step)
+    yield run.find("solved" if is_solved(run) else "no-signal", name, saw)
 
 
 def check_movement(run: LoggedRun):
@@ -2288,12 +1901,11 @@ def check_hacking(run: LoggedRun):
     held_out, (name, part) = run.values("held_out"), first_part(run)
     saw = f"the score rose from {first:.3g} to {last:.3g}"
     if len(held_out) >= 2:
-        if not gained(run) and max(held_out) < SOLVED:
-            peak = max(held_out)
+        peak = max(held_out)
+        if not gained(run) and peak < SOLVED:
             saw += f", the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g} (best {peak:.3g})"
-            yield run.find(
-                "reward-hacking", "held_out", saw, max(run.series["held_out"], key=run.series["held_out"].get)
-            )
+            best_step = max(run.series["held_out"], key=run.series["held_out"].get)
+            yield run.find("reward-hacking", "held_out", saw, best_step)
         return
     rising = [other for other, values in run.parts().items() if other != name and trend(values) > 0]
     falls, stands = trend(part) < 0, is_flat(part) and not all(map(is_format, rising))
@@ -2317,28 +1929,325 @@ def check_format(run: LoggedRun):
             return
 
 
+# ------------------------------------------------------ completion findings (src/parts/reading/completion_findings.py)
+
+TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
+
+
+def mean_of_the_last(run: LoggedRun) -> tuple[str, float]:
+    """Name and late mean of the score for correctness, which is a share where scores end at 1; 0 where they do not."""
+    part, means = first_part(run)
+    highest = [as_number(row.get("score")) or 0.0 for row in run.samples] + run.values("score_max") + means
+    return part, ends(means)[1] if means and max(highest) <= 1 else 0.0
+
+
+def check_truncation(run: LoggedRun):
+    """Completions that the length limit cuts, and those that are paid all the same."""
+    cut = run.values("truncated")
+    if len(cut) < 3 or ends(cut)[1] < 0.2:
+        return
+    (first, last), (part, mean) = ends(cut), mean_of_the_last(run)
+    saw = f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
+    if mean + last - 1 > 0.5 * min(mean, last):
+        saw += f"; {part} is {mean:.3g} there, so at least {mean + last - 1:.0%} were cut and paid"
+        yield run.find("paid-unfinished", "truncated", saw)
+    else:
+        yield run.find("truncation", "truncated", saw)
+
+
+def check_conversations(run: LoggedRun):
+    """Tools that are not called or mostly fail, and conversations that a limit ends."""
+    calls, failures = run.values("tool_calls"), run.values("tool_failures")
+    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
+    if len(calls) >= 3 and not any(calls) and tools:
+        yield run.find("no-tool-calls", "tool_calls", f"not one tool call in {len(calls)} steps")
+    if len(failures) >= 3 and late(run, "tool_failures") >= 0.5 and (not calls or late(run, "tool_calls") > 0):
+        saw = f"{late(run, 'tool_failures'):.0%} of the tool calls in {span(run, 'tool_failures')} came to an error"
+        yield run.find("tool-failures", "tool_failures", saw)
+    if len(run.values("limit")) >= 3 and late(run, "limit") >= 0.5:
+        saw = f"{late(run, 'limit'):.0%} of the conversations in {span(run, 'limit')} were ended by a limit"
+        if run.values("turns"):
+            saw += f", after {late(run, 'turns'):.3g} answers"
+        yield run.find("turn-limit", "limit", saw, note=is_solved(run))
+
+
+def check_waiting(run: LoggedRun):
+    """Tools or rewards that take much of a step."""
+    medians = {name: statistics.median(run.values(f"time_{name}") or [0]) for name in ("step", "reward", "rollout")}
+    tools, scoring, step = run.values("tool_seconds"), run.values("time_reward"), medians["step"]
+    if len(tools) >= 3 and step and statistics.median(tools) > 0.3 * step:
+        saw = f"a conversation waits {statistics.median(tools):.3g} s for its tools, in a step of {step:.3g} s"
+        yield run.find("slow-tools", "tool_seconds", saw)
+    whole = step or medians["reward"] + medians["rollout"]
+    if len(scoring) >= 3 and whole and medians["reward"] > 0.3 * whole:
+        saw = f"rewards take {medians['reward']:.3g} s of {whole:.3g} s"
+        yield run.find("slow-reward", "time_reward", saw)
+
+
+def check_repetition(run: LoggedRun):
+    """Completions that repeat themselves, by samples.jsonl."""
+    by_step: dict[int, list[str]] = {}
+    for row in run.samples:
+        text = row.get("completion")
+        if row.get("kind", "train") == "train" and isinstance(text, str):
+            by_step.setdefault(step_of(row), []).append(text)
+    shares = {step: statistics.median(map(repeats, by_step[step][:TEXTS])) for step in sorted(by_step)}
+    if shares and shares[max(shares)] > 0.5:
+        run.series["repeats"], last = shares, max(shares)
+        run.names["repeats"] = "samples.jsonl"
+        saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
+        yield run.find("repetition", "repeats", saw)
+
+
+# -------------------------------------------------------------- update findings (src/parts/reading/update_findings.py)
+
+CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
+STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
+GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
+MISMATCH = (  # series, lowest and highest value that is fine, words
+    ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
+    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
+    ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
+    ("weight_ess", 0.3, math.inf, "effective sample size {:.3g} of the batch; below 0.3"),
+    ("weight_std", -math.inf, 1, "standard deviation of the importance weights {:.3g}; above 1"),
+    ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
+)
+
+
+def check_finite(run: LoggedRun):
+    """NaN, infinities, and updates left out for them."""
+    watched, dialect = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score"), dialect_of(run)
+    bad = [entry for entry in run.broken if common_name(entry[0], dialect) in watched]
+    if bad:
+        metric, step, value = bad[0]
+        saw = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
+        run.names["broken"] = metric
+        yield run.find("not-finite", "broken", saw, step)
+    skipped = run.series.get("skipped", {})
+    steps = [step for step, value in sorted(skipped.items()) if value]
+    allowed = 0.2 * len(skipped) if run.settings.get("fp16") else 0  # fp16's loss scale settles that way
+    if steps and len(steps) > allowed and not bad:
+        saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
+        yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
+
+
+def check_ratio(run: LoggedRun):
+    """The ratio of a rollout's only update."""
+    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
+    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
+        for step, value in sorted(run.series.get(name, {}).items()):
+            if updates.get(step, constant) == 1 and value > limit:
+                saw = f"{run.names[name]} is {value:.4g} at step {step}, which has one update per rollout"
+                yield run.find("ratio-first-update", name, saw, step)
+                return
+
+
+def check_mismatch(run: LoggedRun):
+    """Sampler and trainer disagree on the probability of sampled tokens."""
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
+    largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
+    for name, low, high, text in (*MISMATCH, largest):
+        values = run.values(name)
+        if values and not low <= statistics.median(values) <= high:
+            first = next(step for step, value in sorted(run.series[name].items()) if not low <= value <= high)
+            saw = text.format(statistics.median(values)) + f"; median of all steps, first at step {first}"
+            yield run.find("sampler-mismatch", name, saw, first)
+            return
+
+
+def check_stale_sampler(run: LoggedRun):
+    """The sampler's distance from the trainer grows while the score stands still: weights that do not arrive."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS or trend(scores) > 0 or gained(run) or is_solved(run):
+        return
+    for name in ("mismatch_kl", "gap_mean"):
+        values = [abs(value) for value in run.values(name)]
+        first, last = ends(values) if values else (0.0, 0.0)
+        if trend(values) > 0 and last > max(1e-3, 5 * first):
+            saw = f"{run.names[name]} grew from {first:.2g} to {last:.2g} nats a token while the score did not rise"
+            yield run.find("stale-sampler", name, saw)
+            return
+
+
+def check_kl(run: LoggedRun):
+    """KL to the reference: 0 at step 1, and slow after that."""
+    values, first = run.values("kl"), min(run.series["kl"])
+    one_update = run.settings.get("updates") == 1 or dialect_of(run) == "ours" or run.format == "trainer_state.json"
+    if first <= 1 and abs(values[0]) > 0.01 and one_update:
+        saw = f"KL to the reference is {values[0]:.3g} nats a token at step {first}, before any update"
+        yield run.find("reference-differs", "kl", saw, first)
+    last = ends(values)[1]
+    risen = trend(values) > 0 or (values[0] <= 0.01 and last > 1 and not collapse(run))  # that came at once
+    if len(values) >= TREND_STEPS and last > 0.3 and risen and not (gained(run) and rises_late(run)):
+        saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
+        yield run.find("kl-runaway", "kl", saw)
+
+
+def check_critic(run: LoggedRun):
+    """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
+    variances = run.series["explained_variance"]
+    warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
+    steps = [step for step in sorted(variances) if step > warmup]
+    if len(variances) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run) or hardly_varies(run):
+        return
+    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
+    values = [variances[step] for step in steps]
+    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
+    if middle > 0 and (middle if len(values) >= TREND_STEPS else max(values)) > 0.03:
+        return
+    saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
+    lowest = min(variances, key=variances.get)
+    if variances[lowest] < min(-0.1, 2 * middle):
+        saw += f"; {variances[lowest]:.3g} at step {lowest}"
+    clip, scores = as_number(run.settings.get("value_clip")), run.values("score")
+    if clip and scores and max(map(abs, scores)) > 10 * clip:
+        saw += f"; a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
+    if is_solved(run):
+        saw += "; the task was solved all the same"
+    yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
+
+
+def hardly_varies(run: LoggedRun) -> bool:
+    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
+    spread = run.values("score_std")
+    if not spread:
+        return False
+    first, last = ends(spread)
+    return last < 0.25 * first or last < 0.05 * abs(late(run, "score") if run.values("score") else 0.0)
+
+
+def check_gradients(run: LoggedRun):
+    """Gradients far above those of the steps before."""
+    norms, spikes = sorted(run.series["grad_norm"].items()), []
+    for i in range(5, len(norms)):
+        before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
+        if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
+            spikes.append((norms[i][1], norms[i][0], before))
+    if spikes:
+        value, step, before = max(spikes, key=lambda spike: spike[0])
+        saw = f"{len(spikes)} spikes; the largest {value:.3g} at step {step} after a median of {before:.3g}"
+        rare = len(spikes) < 0.02 * len(norms) and not collapse(run)
+        yield run.find("gradient-spikes", "grad_norm", saw, step, note=rare)
+
+
+def check_rate(run: LoggedRun):
+    """Learning rate too high, too low, or 0."""
+    rates = run.values("lr")
+    if len(rates) >= 3 and max(rates[: len(rates) // 2 + 2]) == 0:
+        yield run.find("lr-zero", "lr", "the learning rate is 0 in the first half of the run")
+        return
+    limits = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
+    too_high = False
+    for name, limit, words in limits:
+        values = run.series.get(name, {})
+        high = [step for step, value in sorted(values.items()) if value > limit]
+        if not too_high and len(high) >= 3 and len(high) >= 0.1 * len(values):
+            too_high, step = True, max(high, key=values.get)
+            saw = (
+                f"{words} above {limit} in {len(high)} of {len(values)} steps, up to {values[step]:.3g} at step {step}"
+            )
+            yield run.find("lr-high", name, saw, step)
+    lost = collapse(run)
+    if not lost:
+        return
+    best, last, step = lost
+    kl = run.series.get("kl", {})
+    before = max((s for s in kl if s < step), default=None)
+    if before is not None and kl.get(step, 0) - kl[before] > 0.5 and not too_high:
+        saw = f"KL to the reference went from {kl[before]:.3g} to {kl[step]:.3g} nats a token in one step"
+        yield run.find("lr-high", "kl", saw, step)
+    saw = f"the score fell from {best:.3g} to {last:.3g}; half of it was lost by step {step}"
+    yield run.find("score-collapse", "score", saw, step)
+
+
+def even_growth(values: list[float]) -> tuple[float, float] | None:
+    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
+
+    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
+    memory does not grow so, or by less than a tenth, or the log is short.
+    """
+    values = values[len(values) // 10 :]
+    size = len(values) // STRETCHES
+    if size < STEPS_EACH:
+        return None
+    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
+    gains = [after - before for before, after in itertools.pairwise(middles)]
+    grown = middles[-1] - middles[0]
+    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
+    return (middles[0], middles[-1]) if even else None
+
+
+def check_memory(run: LoggedRun):
+    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
+    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
+        return
+    for name in ("gpu_memory", "memory"):
+        growth = even_growth(run.values(name))
+        if growth:
+            saw = f"{run.names[name]} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB, completions did not grow"
+            yield run.find("memory-grows", name, saw, max(run.series[name]))
+            return
+
+
+# ---------------------------------------------------------------------------- findings (src/parts/reading/findings.py)
+
+TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
+LENGTHS = "mean length went from {:.4g} to {:.4g} tokens without a gain in correctness"
+ENTROPIES = "entropy went from {:.3g} to {:.3g} nats a token "
+
+
+def may_be_sharp(run: LoggedRun) -> bool:
+    """Whether low entropy is no fault: the task is solved, the score rises, or a teacher is sharp."""
+    taught = any("kl/teacher" in row for row in run.rows)
+    return is_solved(run) or taught or trend(run.values("score")) > 0 or rises_late(run)
+
+
+def gained_and_kept(run: LoggedRun) -> bool:
+    """Whether correctness rose and the score did not collapse."""
+    return gained(run) and not collapse(run)
+
+
+MOVES = (  # finding, series, share of the first stretch beyond which the last lies, least distance, excuse, words
+    ("length-runaway", "length", 1.5, 0.0, gained, LENGTHS),
+    ("length-collapse", "length", 0.5, 0.0, gained, LENGTHS),
+    ("entropy-collapse", "entropy", 0.2, 0.01, may_be_sharp, ENTROPIES + "and the score does not rise"),
+    ("entropy-explosion", "entropy", 2.0, 0.2, gained_and_kept, ENTROPIES + "without a gain in correctness"),
+)
+
+
+def check_moves(run: LoggedRun, series: str):
+    """Length or entropy that moves far, without what excuses it."""
+    values = run.values(series)
+    way = trend(values)
+    for id, name, share, least, excuse, words in MOVES:
+        if name != series or way != (1 if share > 1 else -1):
+            continue
+        first, last = ends(values)
+        if way * (last - share * first) > 0 and way * (last - first) > least and not excuse(run):
+            yield run.find(id, name, words.format(first, last))
+
+
+def check_length(run: LoggedRun):
+    """Truncation, runaway and collapse of the completions."""
+    yield from check_truncation(run)
+    yield from check_moves(run, "length")
+
+
+def check_entropy(run: LoggedRun):
+    """Entropy that falls without buying score, or explodes."""
+    yield from check_moves(run, "entropy")
+
+
 def check_remarks(run: LoggedRun):
-    """Notes: loss, slow rewards, solved, short, torn."""
+    """Notes: loss, solved, short, torn."""
     losses = run.values("loss")
-    near = abs(statistics.median(losses)) < 1e-3 and not is_constant(run) if losses else False
-    if len(losses) >= 3 and (trend(losses) > 0 or near):
-        first, last = ends(losses)
-        yield run.find("loss-is-no-measure", "loss", f"the loss went from {first:.3g} to {last:.3g}: this is no fault")
-    scoring, step = run.values("time_reward"), run.values("time_step")
-    if len(scoring) >= 3:
-        whole = (
-            statistics.median(step)
-            if step
-            else statistics.median(scoring) + statistics.median(run.values("time_rollout") or [0])
-        )
-        if whole and statistics.median(scoring) > 0.3 * whole:
-            saw = f"rewards take {statistics.median(scoring):.3g} s of {whole:.3g} s"
-            yield run.find("slow-reward", "time_reward", saw)
+    if len(losses) >= 3 and (trend(losses) > 0 or (abs(statistics.median(losses)) < 1e-3 and not is_constant(run))):
+        saw = "the loss went from {:.3g} to {:.3g}: this is no fault".format(*ends(losses))
+        yield run.find("loss-is-no-measure", "loss", saw)
     if is_solved(run) and not (run.series.get("zero_std") and late(run, "zero_std") >= 0.8):
-        held_out = run.values("held_out")
-        saw = (
-            f"held-out {held_out[-1]:.3g}" if held_out else f"{first_part(run)[0]} at {ends(first_part(run)[1])[1]:.3g}"
-        )
+        held_out, (part, means) = run.values("held_out"), first_part(run)
+        saw = f"held-out {held_out[-1]:.3g}" if held_out else f"{part} at {ends(means)[1]:.3g}"
         yield run.find("solved", "held_out" if held_out else "score", saw)
     if len(run.steps()) < TREND_STEPS:
         yield run.find("short-run", "score", f"{len(run.steps())} steps: trends were not judged")
@@ -2347,8 +2256,8 @@ def check_remarks(run: LoggedRun):
             yield run.find("partial-log", "score", remark)
 
 
-# (check, one of these series is needed)
-CHECKS = [
+# (check, one of these series is needed), in the order of the report
+CHECKS = (
     (check_held_out, ()),
     (check_finite, ()),
     (check_ratio, ("ratio_max", "clip_frac")),
@@ -2357,14 +2266,13 @@ CHECKS = [
         ("gap_mean", "gap_max", "mismatch_kl", "weight_mean", "weight_ess", "weight_std", "probs_correlation"),
     ),
     (check_stale_sampler, ("mismatch_kl", "gap_mean", "gap_max")),
-    (check_group, ()),
-    (check_temperature, ()),
+    (check_sampling, ()),
     (check_constant, ("score_std", "score_max")),
     (check_signal, ("zero_std", "advantage_max")),  # above what follows from it
     (check_rate, ("score",)),
     (check_length, ("length", "truncated")),
-    (check_tools, ()),
-    (check_turns, ()),
+    (check_conversations, ()),
+    (check_waiting, ()),
     (check_repetition, ()),
     (check_entropy, ("entropy",)),
     (check_kl, ("kl",)),
@@ -2375,358 +2283,318 @@ CHECKS = [
     (check_format, ("score",)),
     (check_memory, ("gpu_memory", "memory")),
     (check_remarks, ()),
-]
+)
 
 
 def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     """Findings of a run, findings before notes, and the names of the checks for which the log has no figures."""
-    found, left_out = [], []
+    findings, left_out = [], []
     for check, needs in CHECKS:
         if needs and not any(run.series.get(name) for name in needs):
             left_out.append(check.__name__.removeprefix("check_"))
         else:
-            found += check(run)
-    lost = collapse(run)  # after which scores are equal
-
-    def rank(finding: Finding) -> tuple[bool, bool]:
-        return finding.severity == "note", bool(lost) and finding.id == "no-signal"
-
-    return sorted(found, key=rank), left_out
+            findings += check(run)
+    lost = collapse(run) is not None  # after which scores are equal
+    return sorted(findings, key=lambda f: (f.severity == "note", lost and f.id == "no-signal")), left_out
 
 
-# ------------------------------------------------------------------------------ verdict (src/parts/reading/verdict.py)
-
-TOO_SHORT, NOT_JUDGED = "too short to judge", "not judged"
-
-# what a run is judged by: the series that hold it, and names that may be it in a log that calls it otherwise
+# what a run is judged by: its figure for --columns, the series that hold it, and names that may be it in other logs
 MEASURES = {
-    "reward": (("score",), r"reward|score|return"),
-    "completion length": (("length",), r"length|_len\b|tokens"),
-    "accuracy": (("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
-    "KL": (("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
+    "reward": ("reward", ("score",), r"reward|score|return"),
+    "completion length": ("length", ("length",), r"length|_len\b|tokens"),
+    "accuracy": ("accuracy", ("held_out", "part:"), r"\bacc\b|accuracy|correct\b|correctness|solve|pass@|pass_rate"),
+    "KL": ("kl", ("kl", "kl_step"), r"(?:\b|_)kl(?:\b|_)"),
 }
+SPREAD = "spread of the reward"
+SPREAD_SERIES = ({"score_std"}, {"zero_std"}, {"score_max", "score_min"}, {"advantage_max", "advantage_min"})
+SPREADS = {"ours": "reward/std", "trl": "reward_std", "verl": "critic/score/max and critic/score/min"}
 
 
-def unread_measures(run: LoggedRun) -> list[str]:
-    """What could not be judged as the log has no known name for it, each with the names that it may have there."""
-    dialect = dialect_of(run)
+def unknown_keys(run: LoggedRun) -> list[str]:
+    """Names in the log of figures that have no known name."""
     keys = dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))
-    unknown = [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
-    if run.format == NAMED_COLUMNS:  # whose user has said what the log has
-        return [] if "score" in run.series else ["reward (no column is named for it)"]
-    taught, found = "kl/teacher" in keys, []
-    for measure, (series, pattern) in MEASURES.items():
-        if any(name.startswith(series) for name in run.series) or (taught and measure == "reward"):
+    dialect = dialect_of(run)
+    return [key for key in keys if common_name(key, dialect) is None and not re.match("eval|val|time|step", key)]
+
+
+def names_like(run: LoggedRun, measure: str) -> list[str]:
+    """Names in the log that a measure may have there."""
+    return [key for key in unknown_keys(run) if re.search(MEASURES[measure][2], key, re.IGNORECASE)]
+
+
+def level_of_all_steps(run: LoggedRun) -> float | None:
+    """The mean reward of four steps in five, where it is one number and the log has nothing of the scores' spread."""
+    scores = [f"{score:.6g}" for score in run.values("score")]
+    if len(scores) < TREND_STEPS or any(spread <= run.series.keys() for spread in SPREAD_SERIES):
+        return None
+    level = statistics.mode(scores)
+    return float(level) if scores.count(level) >= 0.8 * len(scores) else None
+
+
+def unread_measures(run: LoggedRun) -> dict[str, str]:
+    """What could not be judged, each with what the log has or lacks for it."""
+    unread, keys = {}, dict.fromkeys(str(key) for row in run.rows for key in row)
+    for measure, (_, series, _) in MEASURES.items():
+        if any(name.startswith(series) for name in run.series) or (measure == "reward" and "kl/teacher" in keys):
             continue
-        near = [key for key in unknown if re.search(pattern, key, re.IGNORECASE)] if dialect != "ours" else []
-        if near or measure in ("reward", "completion length"):
-            names = near or unknown or list(keys)
-            found.append(f"{measure} (the log has {', '.join(names[:8])}{', …' * (len(names) > 8)})")
-    return found
+        near = names_like(run, measure) if dialect_of(run) != "ours" else []
+        if run.format == NAMED_COLUMNS:  # whose user has said what the log has
+            if measure == "reward":
+                unread[measure] = "reward (no column is named for it)"
+        elif near or measure in ("reward", "completion length"):
+            names = near or unknown_keys(run) or list(keys)
+            unread[measure] = f"{measure} (the log has {', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
+    level = level_of_all_steps(run)
+    if level is not None:
+        saw = f"the mean reward is {level:.4g} at nearly every step, as if all completions scored the same"
+        unread[SPREAD] = f"needs {SPREADS[dialect_of(run)]} ({saw})"
+    return unread
 
 
-def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
+def judgement(run: LoggedRun, findings: list[Finding], left_out: list[str]) -> dict:
     """A run's verdict as plain data; a log with a part that cannot be read is never healthy."""
-    steps = run.steps() or [b[1] for b in run.broken]
+    steps = run.steps() or [step for _, step, _ in run.broken]
     unread = unread_measures(run)
-    verdict = f"{NOT_JUDGED}: {'; '.join(unread)}" if unread else "healthy"
-    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else verdict
-    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
+    if any(f.severity == "finding" for f in findings):
+        verdict = "findings"
+    elif any(f.id == "short-run" for f in findings):
+        verdict = TOO_SHORT
+    else:
+        verdict = f"{NOT_JUDGED}: {'; '.join(unread.values())}" if unread else "healthy"
     facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
-    facts |= {"verdict": verdict, "findings": [asdict(f) for f in found]}
-    return facts | {"not_judged": [*(text.partition(" (")[0] for text in unread), *left_out]}
+    facts |= {"verdict": verdict, "findings": [asdict(f) for f in findings]}
+    return facts | {"not_judged": [*unread, *left_out]}
 
 
-# -------------------------------------------------------------------------- glossary (src/programs/report/glossary.py)
+# ---------------------------------------------------------------- metric groups (src/programs/report/metric_groups.py)
 
-# group, then each metric with its meaning, + what is healthy, ! what is a warning
-GLOSSARY_TEXT = """# Reward
-reward/mean
-  mean score of the step's completions: the weighted sum of the reward functions, before the end-token penalty and KL;
-    in units of the reward
+GLOSSARY_TEXT = """\
+# Reward
+reward/mean: mean score of the step's completions: the weighted sum of the reward functions, before the end-token
+    penalty and KL; in units of the reward
   + rises
   ! flat: read samples.jsonl; if no completion ever scores, there is nothing to reinforce
-reward/std
-  standard deviation of those scores
+reward/std: standard deviation of those scores
   + above 0
   ! 0: all completions scored the same, so only the KL term teaches
-reward/zero_std_frac
-  with groups: share of those sampled, replaced ones included, whose completions all score the same before penalties
-    and KL (gdpo: in every reward), so that comparing them teaches nothing; they cost no pass through the network
-    where they cannot change the gradient
+reward/zero_std_frac: with groups: share of those sampled, replaced ones included, whose completions all score the
+    same before penalties and KL (gdpo: in every reward), so that comparing them teaches nothing; they cost no pass
+    through the network where they cannot change the gradient
   + well below 1
   ! near 1: the prompts are too hard or too easy, the step is wasted; other prompts, a larger group_size, or a finer
     reward. At pass rate p and group size G, p^G + (1 − p)^G is to be expected. TRL's own frac_reward_zero_std reads
     lower: rounding hides equal scores from it
-reward/<function>
-  unweighted mean of one reward function over the completions where it is not None; absent where it is None for all
+reward/<function>: unweighted mean of one reward function over the completions where it is not None; absent where it
+    is None for all
   + rises
   ! one rises while another falls: weigh them anew
 # KL
-kl/ref
-  KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may
-    dip below 0
+kl/ref: KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1
+    may dip below 0
   + 0 at step 1, then grows slowly
   ! not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than
     reward explains
-kl/ref_completion
-  the same, summed over a completion: nats per completion, the unit of kl_target
+kl/ref_completion: the same, summed over a completion: nats per completion, the unit of kl_target
   + near kl_target where one is set
   ! far above the target for long: a higher kl_coef
-kl/coef
-  the kl_coef this step used; changes only with kl_target
+kl/coef: the kl_coef this step used; changes only with kl_target
   + settles
   ! grows without end: the target is out of reach
-kl/teacher
-  distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with policy_gradient and
-    servers
+kl/teacher: distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with
+    policy_gradient and servers
   + falls
   ! rises: a lower lr
-kl/approx
-  KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's updates, each
-    measured just before it is applied
+kl/approx: KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's
+    updates, each measured just before it is applied
   + small; 0 with one update per step
   ! rising over steps: a lower lr or fewer ppo_epochs; target_kl ends such a step
 # Policy
-policy/loss
-  the loss with its KL term, summed as aggregation says, without entropy bonus, mean over updates
+policy/loss: the loss with its KL term, summed as aggregation says, without entropy bonus, mean over updates
   + its size means nothing: at ratio 1 PPO's is minus the mean advantage, and whitening makes that 0
   ! not finite
-policy/clip_frac
-  share of trained tokens at which a bound of the loss changed it (clip_cov, kl_cov: share that was chosen)
+policy/clip_frac: share of trained tokens at which a bound of the loss changed it (clip_cov, kl_cov: share that was
+    chosen)
   + 0 with one update per step, which is no fault; a few per cent else
   ! near 1: updates far too large
-policy/entropy
-  entropy of the sampling distribution (after temperature), nats per token of the rows that train; without a critic
-    these are the groups of unequal score
+policy/entropy: entropy of the sampling distribution (after temperature), nats per token of the rows that train;
+    without a critic these are the groups of unequal score
   + changes slowly
   ! sudden rise or collapse
-policy/teacher_entropy
-  distillation: entropy of the teacher on the student's tokens, nats per token
+policy/teacher_entropy: distillation: entropy of the teacher on the student's tokens, nats per token
   + near policy/entropy late in the run
   ! student's far below: mode seeking; objective forward_kl or jsd
-policy/lost_mass
-  distillation, only where the student has more rows than its tokenizer has tokens: its probability on these rows;
-    they are left out of sampling and loss here
+policy/lost_mass: distillation, only where the student has more rows than its tokenizer has tokens: its probability on
+    these rows; they are left out of sampling and loss here
   + below 1e-3
   ! high: other samplers may draw tokens without text; drop the rows with resize_token_embeddings
-policy/overlap
-  distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256 tokens of each
-    piece
+policy/overlap: distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256
+    tokens of each piece
   + high, or rising
   ! low and flat: templates differ, or fine-tune on the teacher's texts first
-policy/ratio_max
-  largest ratio of new to old probability of any response token in the step
+policy/ratio_max: largest ratio of new to old probability of any response token in the step
   + exactly 1 with one update per step; above 1 else, for rare tokens well above
   ! far from 1 at a step's first update: a bug, scripts/selfcheck.py finds it; TRL warns at 2.0 or 0.1 for the mean
     ratio
 # Sampler and trainer
-mismatch/weight_mean
-  mean of w, before any bound, over the tokens of rows that can change the gradient
+mismatch/weight_mean: mean of w, before any bound, over the tokens of rows that can change the gradient
   + 1 up to rounding with rollout_engine hf; 0.5 to 2 else
   ! outside: sampler and trainer do not agree; precision, template or stale weights
-mismatch/kl
-  KL(sampler ‖ trainer), nats per trained token, by k3
+mismatch/kl: KL(sampler ‖ trainer), nats per trained token, by k3
   + below 1e-3
   ! above 0.01, or high at step 1: a bug in template, temperature or precision
-mismatch/cut_frac
-  share of trained tokens whose w was cut or set to 0 by mismatch; 0 where nothing is corrected
+mismatch/cut_frac: share of trained tokens whose w was cut or set to 0 by mismatch; 0 where nothing is corrected
   + a few per cent at most
   ! rising: the engines drift apart; seq_mask with long completions drops many, as its w is a product over tokens
 # Value
-value/loss
-  half the clipped squared error of the value against the return, per response token, in units of reward squared
+value/loss: half the clipped squared error of the value against the return, per response token, in units of reward
+    squared
   + falls, then follows the spread of returns
   ! grows while reward stands: a lower critic_lr
-value/explained_variance
-  1 − Var[return − value] / Var[return] over response tokens, with the values from before the update
+value/explained_variance: 1 − Var[return − value] / Var[return] over response tokens, with the values from before the
+    update
   + 0 at step 1 (the value head starts at 0), then toward 1
   ! near 0 or below it after the first steps: the critic is no better than a constant; more minibatches,
     critic_warmup_steps, another critic_lr. Near 0 is no fault once nearly all completions score alike, or where they
     are wrong by chance
 # Rollout
-rollout/length_mean
-  sampled tokens per completion, end token included; of a conversation those of all its answers, without tools'
-    results and replies
+rollout/length_mean: sampled tokens per completion, end token included; of a conversation those of all its answers,
+    without tools' results and replies
   + moves slowly
   ! runs to max_new_tokens, or collapses to a few tokens: read samples.jsonl
-rollout/truncated_frac
-  share of completions that hit max_new_tokens without an end token; of conversations with such an answer
+rollout/truncated_frac: share of completions that hit max_new_tokens without an end token; of conversations with such
+    an answer
   + low
   ! rising: a higher max_new_tokens or missing_eos_penalty
-rollout/turns_mean
-  with an environment: answers per conversation
+rollout/turns_mean: with an environment: answers per conversation
   + as many as the task needs
   ! 1 from the start: no call is read, or the first answer ends it; always max_turns: see rollout/limit_frac
-rollout/limit_frac
-  with an environment: share of conversations that ended at max_turns or max_conversation_tokens, not by an answer or
-    a reply
+rollout/limit_frac: with an environment: share of conversations that ended at max_turns or max_conversation_tokens,
+    not by an answer or a reply
   + low
   ! rising: a higher limit, or an environment that ends sooner
-rollout/samples
-  GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included
+rollout/samples: GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups
+    included
   + near batch_size; with GRPO the completions of a rollout
   ! batch_size × (1 + max_refills): too few groups differ
-rollout/rounds
-  with dynamic_sampling: rounds in which they were sampled
+rollout/rounds: with dynamic_sampling: rounds in which they were sampled
   + 1 or 2
   ! 1 + max_refills: a higher max_oversampling, or other prompts
-rollout/unused
-  with dynamic_sampling: those of groups that differ, but that the batch had no place for
+rollout/unused: with dynamic_sampling: those of groups that differ, but that the batch had no place for
   + 0 without max_oversampling, else small beside batch_size
   ! a large share: a lower max_oversampling
-rollout/tokens_per_s
-  sampled tokens of all processes per second of sampling
+rollout/tokens_per_s: sampled tokens of all processes per second of sampling
   + steady
   ! falls: longer completions, or a busy machine
-rollout/logprob_gap_max
-  largest difference between the sampler's and the trainer's log-prob of a token, nats; absent where a step has one
-    update and no reference
+rollout/logprob_gap_max: largest difference between the sampler's and the trainer's log-prob of a token, nats; absent
+    where a step has one update and no reference
   + rounding: below 1e-4 in fp32; with NeMo-RL's limit of 1.02 for the mean probability ratio, 0.02 on average in bf16
   ! large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05
 # Prompts
-prompts/seen_frac
-  share of prompts that have been sampled
+prompts/seen_frac: share of prompts that have been sampled
   + rises to 1
-prompts/below_frac
-  share with a running pass rate below LOW
+prompts/below_frac: share with a running pass rate below LOW
   + falls
   ! near 1: no prompt gets full marks; scripts/warm_start.py, or a first reward that pays 1 for a right answer
-prompts/within_frac
-  share from LOW to HIGH: those that are drawn at each of their turns, beside unseen ones
+prompts/within_frac: share from LOW to HIGH: those that are drawn at each of their turns, beside unseen ones
   + the larger, the more the data teach
   ! near 0 with all seen: nothing is left to learn here, or nothing can be
-prompts/above_frac
-  share above HIGH
+prompts/above_frac: share above HIGH
   + rises
   ! near 1: harder prompts
 # Tools
-tool/calls_mean
-  tool calls per conversation, those that cannot be read or made included
+tool/calls_mean: tool calls per conversation, those that cannot be read or made included
   + leaves 0 where tools help
   ! 0: the model does not know the form of calls; read pieces in samples.jsonl
-tool/failure_frac
-  share of calls that came to an error: not readable, no such tool, raised, or no answer in tool_timeout
+tool/failure_frac: share of calls that came to an error: not readable, no such tool, raised, or no answer in
+    tool_timeout
   + falls
   ! stays near 1: another tool_format, or a broken tool
-tool/seconds
-  seconds in tools and replies per conversation; those of a batch run side by side, so a step waits less than the sum
+tool/seconds: seconds in tools and replies per conversation; those of a batch run side by side, so a step waits less
+    than the sum
   + small beside time/rollout
   ! near tool_timeout: a tool hangs
 # Optimization
-optim/lr
-  learning rate of the policy in this step
+optim/lr: learning rate of the policy in this step
   + follows lr_schedule
-optim/grad_norm
-  L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up
+optim/grad_norm: L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up
   + steady
   ! always far above max_grad_norm: every update is clipped, a lower lr
-optim/critic_grad_norm
-  the same of the critic
+optim/critic_grad_norm: the same of the critic
   + steady
   ! as above, with critic_lr
-optim/updates
-  optimizer updates applied in this step
+optim/updates: optimizer updates applied in this step
   + ppo_epochs × minibatches
   ! fewer: target_kl ended the step, or some were skipped
-optim/skipped_updates
-  updates of this step left out because a gradient was not finite
+optim/skipped_updates: updates of this step left out because a gradient was not finite
   + 0; in fp16 now and then, while the loss scale settles
   ! several in a row: max_bad_updates of them end the run
 # Time
-time/rollout
-  seconds of sampling
+time/rollout: seconds of sampling
   + the largest of the three with a real model: about 80 % of RL time is generation
-time/step
-  GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's step_time)
+time/step: GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's step_time)
   + steady
-time/teacher
-  distillation: seconds of asking server teachers
+time/teacher: distillation: seconds of asking server teachers
   + small beside time/rollout
   ! the server is the bottleneck
-time/reward
-  seconds in the reward functions, after sampling: those that score_while_sampling hides are not counted
+time/reward: seconds in the reward functions, after sampling: those that score_while_sampling hides are not counted
   + small
   ! beside time/rollout: make the functions async, or cheaper
-time/update
-  seconds for old and reference log-probs, values, and all updates
+time/update: seconds for old and reference log-probs, values, and all updates
   + steady
 # Memory
-memory/gpu_peak_gib
-  the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached
-    blocks not counted; vLLM's share of the GPU is partly outside of it
+memory/gpu_peak_gib: the most that PyTorch's tensors took of a GPU during the step (without the evaluation that
+    follows it), cached blocks not counted; vLLM's share of the GPU is partly outside of it
   + steady; moves with the completions' lengths
   ! rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph
-memory/process_gib
-  resident memory of the process at the end of the step, on Linux
+memory/process_gib: resident memory of the process at the end of the step, on Linux
   + rises over the first steps, then steady
   ! rises in even steps: a reward function or an environment that keeps what it saw
 # Held-out evaluation
-eval/accuracy
-  share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it
-    has one
+eval/accuracy: share of rows with full marks, 1 or more, from the first reward function; from an environment's
+    get_reward where it has one
   + rises with reward/mean
   ! reward/mean rises and this does not: the reward is gamed, or the training prompts are learnt by heart
-eval/accuracy_low
-  lower end of its 95 % interval
+eval/accuracy_low: lower end of its 95 % interval
   + above the upper end of before
   ! the intervals of before and after overlap: more held-out prompts, or a higher --eval_rows
-eval/accuracy_high
-  upper end
-eval/score
-  mean score, as reward/mean
+eval/accuracy_high: upper end
+eval/score: mean score, as reward/mean
   + rises
-eval/rows
-  rows evaluated, which the interval of eval/accuracy comes from
+eval/rows: rows evaluated, which the interval of eval/accuracy comes from
   + several hundred
   ! few: 30 rows leave ± 0.17 around one half
-eval/trained_rows
-  rows evaluated whose prompt also trains, in another case or spacing too; absent where there are none
+eval/trained_rows: rows evaluated whose prompt also trains, in another case or spacing too; absent where there are
+    none
   + absent
   ! present: the accuracy is inflated
-eval/length_mean
-  tokens per completion, end token included
+eval/length_mean: tokens per completion, end token included
   + moves slowly
   ! as rollout/length_mean
-eval/turns_mean
-  with an environment: answers per conversation
+eval/turns_mean: with an environment: answers per conversation
   ! as rollout/turns_mean
-eval/calls_mean
-  with an environment: tool calls per conversation
+eval/calls_mean: with an environment: tool calls per conversation
   ! as tool/calls_mean
-eval/<function>
-  unweighted mean of one reward function over the rows where it is not None
+eval/<function>: unweighted mean of one reward function over the rows where it is not None
   + rises
-eval/reverse_kl
-  distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt (of the one-page
-    trainer: one), the same draws each time; k3 with servers
+eval/reverse_kl: distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt
+    (of the one-page trainer: one), the same draws each time; k3 with servers
   + falls
   ! flat while kl/teacher falls: too few prompts
-eval/reverse_kl_low
-  distillation: lower end of its 95% interval over prompts, by bootstrap
-eval/reverse_kl_high
-  distillation: upper end
+eval/reverse_kl_low: distillation: lower end of its 95% interval over prompts, by bootstrap
+eval/reverse_kl_high: distillation: upper end
   + below the lower end of before
   ! the intervals of before and after overlap: more held-out prompts, or --eval_samples
-eval/reverse_kl_top
-  distillation: share of it that the largest completion carries, from 8 completions on
+eval/reverse_kl_top: distillation: share of it that the largest completion carries, from 8 completions on
   + small
   ! above 1/3: the mean is about that one; --eval_samples 4
-eval/entropy
-  distillation: entropy of the student there
+eval/entropy: distillation: entropy of the student there
   + changes slowly
   ! collapse
-eval/teacher_entropy
-  distillation: entropy of the teacher there
-eval/overlap
-  distillation: as policy/overlap, there
+eval/teacher_entropy: distillation: entropy of the teacher there
+eval/overlap: distillation: as policy/overlap, there
   + high, or rising
   ! low and flat
 """
-
-
-# ---------------------------------------------------------------- metric groups (src/programs/report/metric_groups.py)
-
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
@@ -2738,18 +2606,11 @@ OTHER = "Other metrics of the log"
 
 def read_glossary() -> dict[str, dict]:
     """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order."""
-    found, group, entry, part = {}, "", {}, ""
-    for line in GLOSSARY_TEXT.splitlines():
-        if line.startswith("# "):
-            group = line[2:]
-        elif not line.startswith(" "):
-            entry = found[line] = {"group": group, "meaning": "", "healthy": "", "warning": ""}
-        elif line.startswith("    "):
-            entry[part] += f" {line.strip()}"
-        else:
-            part = {"+": "healthy", "!": "warning"}.get(line[2], "meaning")
-            entry[part] = line[2:] if part == "meaning" else line[4:]
-    return found
+    parts = {"group": "#", "meaning": "", "healthy": "+", "warning": "!"}
+    return {
+        name: {part: entry.get(mark, [""])[0] for part, mark in parts.items()}
+        for name, entry in marked_texts(GLOSSARY_TEXT).items()
+    }
 
 
 def our_name(key: str, dialect: str) -> str:
@@ -3428,122 +3289,10 @@ def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
     return data, len(chosen)
 
 
-# ---------------------------------------------------------------------- page style (src/programs/report/page_style.py)
+# ---------------------------------------------------------------------------------- page (src/programs/report/page.py)
 
-STYLE = """
-:root{color-scheme:light dark;--ink:#1d2330;--soft:#5b6475;--line:#d9dee7;--paper:#fff;--back:#f4f6f9;--mark:#0b5cad;
---good:#17703b;--good-back:#e2f4e8;--bad:#a8201a;--bad-back:#fdeae8;--note:#7a5200;--note-back:#fdf3dc;
---add:#d3f0dc;--cut:#fbdbd8;--run0:#0072b2;--run1:#d55e00;--run2:#00875f;--run3:#b0518a;--run4:#a06a00;--run5:#3a8fc4;
---run6:#6a4fa3;--run7:#5c5c5c}
-@media(prefers-color-scheme:dark){:root:not([data-theme=light]){--ink:#e6e9ef;--soft:#a3acbb;--line:#363d4a;
---paper:#1b2028;--back:#12161c;--mark:#7cb8ff;--good:#7ddb9d;--good-back:#153423;--bad:#ff9d94;--bad-back:#41201d;
---note:#f0c767;--note-back:#3a2f12;--add:#1d4a2d;--cut:#5a2622;--run0:#5ab4ec;--run1:#ff9248;--run2:#3fcf9f;
---run3:#e79cc9;--run4:#edb84a;--run5:#9bd3f7;--run6:#b7a2ea;--run7:#b9b9b9}}
-:root[data-theme=dark]{color-scheme:dark;--ink:#e6e9ef;--soft:#a3acbb;--line:#363d4a;--paper:#1b2028;--back:#12161c;
---mark:#7cb8ff;--good:#7ddb9d;--good-back:#153423;--bad:#ff9d94;--bad-back:#41201d;--note:#f0c767;--note-back:#3a2f12;
---add:#1d4a2d;--cut:#5a2622;--run0:#5ab4ec;--run1:#ff9248;--run2:#3fcf9f;--run3:#e79cc9;--run4:#edb84a;--run5:#9bd3f7;
---run6:#b7a2ea;--run7:#b9b9b9}
-:root[data-theme=light]{color-scheme:light}
-*{box-sizing:border-box}
-html{scroll-padding-top:3.2rem;-webkit-text-size-adjust:100%}
-body{margin:0;font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;color:var(--ink);background:var(--back)}
-h1,h2,h3,h4,p,ul,ol,dl,dd,figure{margin:0;padding:0}
-h1{font-size:1.05rem}h2{font-size:1.25rem;margin:2rem 0 .7rem}h3{font-size:1.02rem}h4{font-size:.92rem}
-a{color:var(--mark)}
-.bar{position:sticky;top:0;z-index:9;background:var(--paper);border-bottom:1px solid var(--line);padding:.45rem 1rem;
-display:flex;gap:.3rem 1rem;align-items:center;white-space:nowrap;overflow-x:auto;scrollbar-width:none}
-.bar nav{display:flex;gap:.9rem;flex:1}.bar nav a{text-decoration:none;padding:.15rem 0}
-.bar nav a:hover{text-decoration:underline}
-main{max-width:90rem;margin:0 auto;padding:1rem}
-.skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.4rem;z-index:10;background:var(--paper);
-padding:.3rem .6rem}
-:focus-visible{outline:2px solid var(--mark);outline-offset:2px}
-.cards{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,25rem),1fr));align-items:start}
-.box{background:var(--paper);border:1px solid var(--line);border-radius:.6rem;padding:1rem;min-width:0}
-.one .box.run{display:grid;grid-template-columns:minmax(0,1.15fr) minmax(0,1fr);gap:0 2rem}
-.one .box.run>header,.one .box.run>.wide{grid-column:1/-1}
-.box header{display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:baseline;margin-bottom:.5rem}
-.dot{display:inline-block;width:.75em;height:.75em;border-radius:50%;flex:none}
-.soft{color:var(--soft)}.small{font-size:.86rem}
-.badge{display:inline-block;border-radius:.7rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;
-background:var(--note-back);color:var(--note)}
-.badge.good{background:var(--good-back);color:var(--good)}.badge.bad{background:var(--bad-back);color:var(--bad)}
-.big{font-size:1.7rem;font-weight:650;line-height:1.25}.big small{font-size:.85rem;font-weight:400;color:var(--soft)}
-.asked{margin:.7rem 0;display:grid;gap:.15rem .8rem;grid-template-columns:max-content 1fr}
-.asked dt{font-weight:600}.asked dd{min-width:0;overflow-wrap:anywhere}
-.figures{display:flex;flex-wrap:wrap;gap:.3rem 1.4rem;margin:.5rem 0}.figures b{font-weight:650}
-svg.small-curve{width:100%;height:auto;max-height:9.5rem;display:block;background:var(--back);border-radius:.4rem}
-svg .score{stroke:var(--run1)}svg .held_out{stroke:var(--run0);stroke-width:2.4}
-.key-score{color:var(--run1)}.key-held_out{color:var(--run0)}
-details{margin:.5rem 0 0}summary{cursor:pointer}
-.finding{border-left:4px solid var(--bad);background:var(--bad-back);border-radius:.3rem;padding:.5rem .8rem;
-margin-top:.6rem}
-.finding.note{border-color:var(--note);background:var(--note-back)}
-.finding ul{padding-left:1.2rem}.finding p,.finding li{overflow-wrap:anywhere}
-.remarks{padding-left:1.2rem;overflow-wrap:anywhere}
-.scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
-table{border-collapse:collapse;font-size:.92rem}
-th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:baseline}
-td:first-child{white-space:nowrap}td.value:first-child{white-space:normal}
-td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-pre,.text{white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;direction:ltr;margin:0}
-pre.command{background:var(--back);border:1px solid var(--line);border-radius:.4rem;padding:.5rem .7rem}
-.value{overflow-wrap:anywhere;max-width:28rem;min-width:5rem}
-.shares{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.4rem 0}.shares i{display:block;
-min-width:1px}
-.controls{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;margin-bottom:.7rem}
-.controls label{display:flex;gap:.35rem;align-items:center;min-width:0;max-width:100%}.controls select{min-width:0}
-input,select,button{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--line);
-border-radius:.35rem;
-padding:.22rem .5rem;max-width:100%}
-input[type=number]{width:5.2rem}input[type=checkbox],input[type=range]{padding:0}
-button{cursor:pointer}button[aria-pressed=true],button[aria-selected=true]{border-color:var(--mark);color:var(--mark);
-font-weight:600}
-.charts{display:grid;gap:.8rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,24rem),1fr));margin-top:.5rem}
-.chart{padding:.6rem .7rem}.chart h4{overflow-wrap:anywhere}
-.plot{height:230px;touch-action:pan-y}
-.meaning{font-size:.83rem;color:var(--soft);min-height:2.6em;display:-webkit-box;-webkit-line-clamp:2;
--webkit-box-orient:vertical;overflow:hidden}
-.meaning.whole{-webkit-line-clamp:99}button.more{border:0;background:none;padding:0;color:var(--mark);font-size:.83rem}
-.grid{border:1px solid var(--line);border-radius:.5rem;background:var(--paper);overflow:hidden}
-.grid{--columns:5.5rem 4rem 5rem minmax(6rem,1fr) minmax(8rem,2fr)}
-.grid .head,.grid .row{display:grid;grid-template-columns:var(--columns);gap:.6rem;padding:0 .7rem;align-items:center;
-height:30px;white-space:nowrap}
-.grid .head{border-bottom:1px solid var(--line);font-weight:600}
-.grid .head button{border:0;background:none;padding:0;font-weight:600;text-align:left}
-.grid .view{height:360px;overflow-y:auto;position:relative;contain:strict}
-.grid .row{position:absolute;left:0;right:0;cursor:pointer;border-bottom:1px solid var(--line)}
-.grid .row[aria-selected=true]{background:var(--note-back)}
-.grid .row>*{overflow:hidden;text-overflow:ellipsis;unicode-bidi:isolate}
-.side{display:grid;grid-auto-flow:column;grid-auto-columns:minmax(17rem,1fr);gap:.7rem;overflow-x:auto;
-padding-bottom:.4rem}
-.side>.box{padding:.7rem}.side>.chosen{border-color:var(--mark);border-width:2px}
-.turn{border-left:3px solid var(--line);padding:.15rem 0 .15rem .7rem;margin:.5rem 0}
-.turn.assistant{border-color:var(--run0)}.turn.tool{border-color:var(--run4)}.turn.system{border-color:var(--run7)}
-.odd{background:var(--cut);color:var(--bad);border-radius:.2rem;font-size:.85em;padding:0 .15em}
-ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
-.differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
-main section:first-child h2:first-child{margin-top:.4rem}
-#overview td,#overview th{white-space:nowrap;vertical-align:top}
-#overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
-#evaluations .box{margin-bottom:.8rem}#evaluations h4{margin:.7rem 0 .2rem}
-#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
-@media(max-width:46rem){body{font-size:16px}.bar{padding:.45rem .7rem}.bar nav{gap:.65rem;font-size:.95rem}
-main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
-.asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
-.hide-small,#overview small{display:none!important}
-.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
-@media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
-@media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
-@media print{.bar,.controls{display:none}}
-"""
-
-
-# ---------------------------------------------------------------- page template (src/programs/report/page_template.py)
-
-TEMPLATE = """<!doctype html>
+TEMPLATE = """\
+<!doctype html>
 <html lang="en">
 <!-- a page of scripts/report.py -->
 <head>
@@ -3610,7 +3359,7 @@ TEMPLATE = """<!doctype html>
 {%- for value in values %}<td class="value mono">{{ value }}</td>{% endfor %}</tr>{% endfor %}</table></div>
 {%- elif runs | length > 1 and has_settings %}<p class="soft">The settings of these runs do not differ.</p>{% endif %}
 {%- endif %}
-<h2>{{ "What came of it" if runs | length == 1 else "Each run" }}</h2>
+<h2>{{ "Outcome" if runs | length == 1 else "Each run" }}</h2>
 <div class="cards{{ ' one' if runs | length == 1 }}">
 {%- for run in runs %}
 <article class="box run"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3>{{ badge(run) }}
@@ -3643,18 +3392,17 @@ TEMPLATE = """<!doctype html>
 {%- if run.spent.tokens %}<span>sampled tokens <b>{{ count(run.spent.tokens) }}</b></span>{% endif %}
 <span>time <b>{{ seconds(run.spent.seconds) }}</b></span></div>
 </div><div class="wide">
-{%- if run.remarks %}<details open><summary>What of the log was left out</summary><ul class="remarks small">
+{%- if run.remarks %}<details open><summary>Left out of the log</summary><ul class="remarks small">
 {%- for remark in run.remarks %}<li>{{ remark }}</li>{% endfor %}</ul></details>{% endif %}
 {%- set bad = run.findings | selectattr("severity", "eq", "finding") | list %}
 {%- set notes = run.findings | selectattr("severity", "ne", "finding") | list %}
-{%- if bad %}<details{{ " open" if runs | length < 3 }}><summary>What diagnose.py finds, why, and what to
- change</summary>
+{%- if bad %}<details{{ " open" if runs | length < 3 }}><summary>Findings, with cause and remedy</summary>
 {%- for f in bad %}{{ finding(f) }}{% endfor %}</details>{% endif %}
 {%- if notes %}
 <details><summary>{{ notes | length }} note{{ "s" if notes | length > 1 }}
  that ask{{ "s" if notes | length == 1 }} for no change: {{ notes | join(", ", attribute="id") }}</summary>
 {%- for f in notes %}{{ finding(f) }}{% endfor %}</details>{% endif %}
-{%- if run.not_judged %}<p class="small soft">Not judged, as the log has no figures for it:
+{%- if run.not_judged %}<p class="small soft">The log has no figures for:
  {{ run.not_judged | join(", ") }}</p>{% endif %}
 </div></article>{% endfor %}</div></section>
 {%- endif %}
@@ -3721,127 +3469,194 @@ TEMPLATE = """<!doctype html>
 <script type="text/plain" id="sample-data">{{ sample_data | safe }}</script>
 <script type="text/plain" id="sample-names">{{ sample_names | safe }}</script>
 <script type="text/plain" id="plot-library">{{ library | safe }}</script>
-<script nonce="{{ nonce }}">{{ script | safe }}</script>
+<script nonce="{{ nonce }}">"use strict";
+{{ script | safe }}</script>
 </body></html>
 """
-
-
-# -------------------------------------------------------------------- script base (src/programs/report/script_base.py)
-
-SCRIPT_BASE = r"""
-"use strict";
-const pageNonce = document.currentScript.nonce;
-const byId = id => document.getElementById(id);
-
-// An element; strings become text, never markup.
-function el(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (key in node && typeof value !== "string") node[key] = value;
-    else node.setAttribute(key, value);
-  }
-  node.append(...children.filter(child => child !== null && child !== undefined));
-  return node;
+STYLE = """\
+/* The page of report.py: light and dark, from phone width up. */
+:root {
+  color-scheme: light dark;
+  --ink: light-dark(#1d2330, #e6e9ef); --soft: light-dark(#5b6475, #a3acbb); --line: light-dark(#d9dee7, #363d4a);
+  --paper: light-dark(#fff, #1b2028); --back: light-dark(#f4f6f9, #12161c); --mark: light-dark(#0b5cad, #7cb8ff);
+  --good: light-dark(#17703b, #7ddb9d); --good-back: light-dark(#e2f4e8, #153423);
+  --bad: light-dark(#a8201a, #ff9d94); --bad-back: light-dark(#fdeae8, #41201d);
+  --note: light-dark(#7a5200, #f0c767); --note-back: light-dark(#fdf3dc, #3a2f12);
+  --add: light-dark(#d3f0dc, #1d4a2d); --cut: light-dark(#fbdbd8, #5a2622); --run0: light-dark(#0072b2, #5ab4ec);
+  --run1: light-dark(#d55e00, #ff9248); --run2: light-dark(#00875f, #3fcf9f); --run3: light-dark(#b0518a, #e79cc9);
+  --run4: light-dark(#a06a00, #edb84a); --run5: light-dark(#3a8fc4, #9bd3f7); --run6: light-dark(#6a4fa3, #b7a2ea);
+  --run7: light-dark(#5c5c5c, #b9b9b9);
 }
-
-// Control characters, those that turn the direction or have no width, and lone surrogates are shown by their number.
-const ODD = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f" +
-  "\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffc\\ufffe\\uffff\\u{e0000}-\\u{e007f}\\u{d800}-\\u{dfff}]", "gu");
-const LONG = 20000; // characters that are laid out at once
-
-function shown(text, length = LONG) {
-  const part = document.createDocumentFragment(), whole = String(text);
-  let start = 0;
-  const visible = whole.length > length ? whole.slice(0, length) : whole;
-  for (const match of visible.matchAll(ODD)) {
-    part.append(visible.slice(start, match.index));
-    const number = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    part.append(el("span", {class: "odd", title: "a character that is not seen"}, "U+" + number));
-    start = match.index + match[0].length;
-  }
-  part.append(visible.slice(start));
-  if (whole.length > visible.length) {
-    const more = el("button", {type: "button", class: "more"},
-      ` … ${(whole.length - length).toLocaleString("en")} more characters`);
-    more.addEventListener("click", () => more.replaceWith(shown(whole.slice(length), Infinity)));
-    part.append(more);
-  }
-  return part;
+:root[data-theme=light] { color-scheme: light }
+:root[data-theme=dark] { color-scheme: dark }
+* { box-sizing: border-box }
+html { scroll-padding-top: 3.2rem }
+body {
+  margin: 0; font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; color: var(--ink);
+  background: var(--back);
 }
-
-const plain = text => typeof text === "string" ? text : text === null || text === undefined ? "" : JSON.stringify(text);
-
-// What a prompt says last, for one line of a table.
-function lastOf(prompt) {
-  if (!Array.isArray(prompt)) return plain(prompt);
-  const last = prompt[prompt.length - 1];
-  return last && typeof last === "object" ? plain(last.content) : plain(last);
+h1, h2, h3, h4, p, ul, ol, dl, dd, figure { margin: 0; padding: 0 }
+h1 { font-size: 1.05rem }
+h2 { font-size: 1.25rem; margin: 2rem 0 .7rem }
+h3 { font-size: 1.02rem }
+h4 { font-size: .92rem }
+a { color: var(--mark) }
+.bar {
+  position: sticky; top: 0; z-index: 9; background: var(--paper); border-bottom: 1px solid var(--line);
+  padding: .45rem 1rem; display: flex; gap: .3rem 1rem; align-items: center; white-space: nowrap; overflow-x: auto;
+  scrollbar-width: none;
 }
-
-const figure = value => value === null || value === undefined ? "" :
-  Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
-
-async function unpackText(id) {
-  const bytes = Uint8Array.from(atob(byId(id).textContent.trim()), c => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
+.bar nav { display: flex; gap: .9rem; flex: 1 }
+.bar nav a { text-decoration: none; padding: .15rem 0 }
+.bar nav a:hover { text-decoration: underline }
+main { max-width: 90rem; margin: 0 auto; padding: 1rem }
+.skip { position: absolute; left: -99rem }
+.skip:focus { left: 1rem; top: .4rem; z-index: 10; background: var(--paper); padding: .3rem .6rem }
+:focus-visible { outline: 2px solid var(--mark); outline-offset: 2px }
+.cards {
+  display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); align-items: start;
 }
-const unpack = async id => JSON.parse(await unpackText(id));
-
-const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const runColor = i => color("--run" + i % 8);
-const whenTheme = [];
-
-function themes() {
-  const button = byId("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
-  const tell = () => whenTheme.forEach(call => call());
-  button.hidden = false;
-  dark.addEventListener("change", tell);
-  button.addEventListener("click", () => {
-    const now = document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
-    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
-    tell();
-  });
+.box { background: var(--paper); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; min-width: 0 }
+.one .box.run { display: grid; grid-template-columns: minmax(0, 1.15fr) minmax(0, 1fr); gap: 0 2rem }
+.one .box.run > header, .one .box.run > .wide { grid-column: 1/-1 }
+.box header { display: flex; flex-wrap: wrap; gap: .2rem .7rem; align-items: baseline; margin-bottom: .5rem }
+.dot { display: inline-block; width: .75em; height: .75em; border-radius: 50%; flex: none }
+.soft { color: var(--soft) }
+.small { font-size: .86rem }
+.badge {
+  display: inline-block; border-radius: .7rem; padding: .05rem .65rem; font-size: .86rem; font-weight: 600;
+  background: var(--note-back); color: var(--note);
 }
-
-// A page of --watch loads itself again; where one stood is kept.
-function renewal() {
-  const every = Number(document.body.dataset.every || 0), key = "scroll " + location.pathname;
-  if (!every) return;
-  try {
-    scrollTo(0, Number(sessionStorage.getItem(key) || 0));
-  } catch (error) { /* a browser that keeps nothing for files */ }
-  setInterval(() => {
-    const reading = document.activeElement && document.activeElement.matches("input[type=text],input[type=number]");
-    if (!byId("renew").checked || reading) return;
-    try {
-      sessionStorage.setItem(key, String(scrollY));
-    } catch (error) { /* the same */ }
-    location.reload();
-  }, 1000 * every);
+.badge.good { background: var(--good-back); color: var(--good) }
+.badge.bad { background: var(--bad-back); color: var(--bad) }
+.big { font-size: 1.7rem; font-weight: 650; line-height: 1.25 }
+.big small { font-size: .85rem; font-weight: 400; color: var(--soft) }
+.asked { margin: .7rem 0; display: grid; gap: .15rem .8rem; grid-template-columns: max-content 1fr }
+.asked dt { font-weight: 600 }
+.asked dd { min-width: 0; overflow-wrap: anywhere }
+.figures { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; margin: .5rem 0 }
+.figures b { font-weight: 650 }
+svg.small-curve {
+  width: 100%; height: auto; max-height: 9.5rem; display: block; background: var(--back); border-radius: .4rem;
 }
-
-function failed(place, error) {
-  place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
-  console.error(error);
+svg .score { stroke: var(--run1) }
+svg .held_out { stroke: var(--run0); stroke-width: 2.4 }
+.key-score { color: var(--run1) }
+.key-held_out { color: var(--run0) }
+details { margin: .5rem 0 0 }
+summary { cursor: pointer }
+.finding {
+  border-left: 4px solid var(--bad); background: var(--bad-back); border-radius: .3rem; padding: .5rem .8rem;
+  margin-top: .6rem;
 }
-
-// Call `run` when a place is about to be seen.
-function whenNear(place, run) {
-  const watcher = new IntersectionObserver(entries => {
-    if (!entries.some(entry => entry.isIntersecting)) return;
-    watcher.disconnect();
-    run();
-  }, {rootMargin: "400px"});
-  watcher.observe(place);
+.finding.note { border-color: var(--note); background: var(--note-back) }
+.finding ul { padding-left: 1.2rem }
+.finding p, .finding li { overflow-wrap: anywhere }
+.remarks { padding-left: 1.2rem; overflow-wrap: anywhere }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; font-size: .92rem }
+th, td {
+  text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: baseline;
+}
+td:first-child { white-space: nowrap }
+td.value:first-child { white-space: normal }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
+code, pre, .mono { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+pre, .text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; direction: ltr; margin: 0 }
+pre.command { background: var(--back); border: 1px solid var(--line); border-radius: .4rem; padding: .5rem .7rem }
+.value { overflow-wrap: anywhere; max-width: 28rem; min-width: 5rem }
+.shares { display: flex; height: 1.1rem; border-radius: .3rem; overflow: hidden; margin: .4rem 0 }
+.shares i { display: block; min-width: 1px }
+.controls { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin-bottom: .7rem }
+.controls label { display: flex; gap: .35rem; align-items: center; min-width: 0; max-width: 100% }
+.controls select { min-width: 0 }
+input, select, button {
+  font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line); border-radius: .35rem;
+  padding: .22rem .5rem; max-width: 100%;
+}
+input[type=number] { width: 5.2rem }
+input[type=checkbox], input[type=range] { padding: 0 }
+button { cursor: pointer }
+button[aria-pressed=true], button[aria-selected=true] {
+  border-color: var(--mark); color: var(--mark); font-weight: 600;
+}
+.charts {
+  display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); margin-top: .5rem;
+}
+.chart { padding: .6rem .7rem }
+.chart h4 { overflow-wrap: anywhere }
+.plot { height: 230px; touch-action: pan-y }
+.meaning {
+  font-size: .83rem; color: var(--soft); min-height: 2.6em; display: -webkit-box; -webkit-line-clamp: 2;
+  -webkit-box-orient: vertical; overflow: hidden;
+}
+.meaning.whole { -webkit-line-clamp: 99 }
+button.more { border: 0; background: none; padding: 0; color: var(--mark); font-size: .83rem }
+.grid { border: 1px solid var(--line); border-radius: .5rem; background: var(--paper); overflow: hidden }
+.grid { --columns: 5.5rem 4rem 5rem minmax(6rem, 1fr) minmax(8rem, 2fr) }
+.grid .head, .grid .row {
+  display: grid; grid-template-columns: var(--columns); gap: .6rem; padding: 0 .7rem; align-items: center;
+  height: 30px; white-space: nowrap;
+}
+.grid .head { border-bottom: 1px solid var(--line); font-weight: 600 }
+.grid .head button { border: 0; background: none; padding: 0; font-weight: 600; text-align: left }
+.grid .view { height: 360px; overflow-y: auto; position: relative; contain: strict }
+.grid .row { position: absolute; left: 0; right: 0; cursor: pointer; border-bottom: 1px solid var(--line) }
+.grid .row[aria-selected=true] { background: var(--note-back) }
+.grid .row > * { overflow: hidden; text-overflow: ellipsis; unicode-bidi: isolate }
+.side {
+  display: grid; grid-auto-flow: column; grid-auto-columns: minmax(17rem, 1fr); gap: .7rem; overflow-x: auto;
+  padding-bottom: .4rem;
+}
+.side > .box { padding: .7rem }
+.side > .chosen { border-color: var(--mark); border-width: 2px }
+.turn { border-left: 3px solid var(--line); padding: .15rem 0 .15rem .7rem; margin: .5rem 0 }
+.turn.assistant { border-color: var(--run0) }
+.turn.tool { border-color: var(--run4) }
+.turn.system { border-color: var(--run7) }
+.odd { background: var(--cut); color: var(--bad); border-radius: .2rem; font-size: .85em; padding: 0 .15em }
+ins { background: var(--add); text-decoration: none }
+del { background: var(--cut) }
+.pair {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 18rem), 1fr)); gap: .7rem; margin: .6rem 0;
+}
+.differing { max-height: 17rem; overflow-y: auto; padding-top: 0 }
+.differing th { position: sticky; top: 0; background: var(--paper) }
+main section:first-child h2:first-child { margin-top: .4rem }
+#overview td, #overview th { white-space: nowrap; vertical-align: top }
+#overview td:nth-child(3) { white-space: normal; min-width: 10rem }
+table.memory { margin-top: .8rem }
+#evaluations .box { margin-bottom: .8rem }
+#evaluations h4 { margin: .7rem 0 .2rem }
+#sample-detail { margin-top: 1rem }
+#sample-detail h4 { margin: .6rem 0 .3rem }
+@media (max-width: 46rem) {
+  body { font-size: 16px }
+  .bar { padding: .45rem .7rem }
+  .bar nav { gap: .65rem; font-size: .95rem }
+  main { padding: .7rem }
+  .one .box.run { display: block }
+  .asked { display: block }
+  .asked dt { margin-top: .4rem }
+  .big { font-size: 1.4rem }
+  .box { padding: .8rem }
+  input, select, button { min-height: 2.2rem }
+  .hide-small, #overview small { display: none !important }
+  .grid { --columns: 4.5rem 4.5rem minmax(6rem, 1fr) }
+  .side { grid-auto-columns: 82vw }
+}
+@media (scripting: enabled) {
+  #plots { min-height: 100vh }
+  #browser { min-height: 480px }
+}
+@media (prefers-reduced-motion: reduce) {
+  * { transition: none !important; animation: none !important }
+}
+@media print {
+  .bar, .controls { display: none }
 }
 """
-
-
-# ---------------------------------------------------------------- script curves (src/programs/report/script_curves.py)
-
-SCRIPT_CURVES = r"""
+CURVES_SCRIPT = r"""// The curves, which plotly draws.
 const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, words: "", charts: [], range: null};
 
 // Exponential moving average, each value divided by the weight that it stands for.
@@ -3855,8 +3670,8 @@ function smoothed(values, weight) {
 }
 
 // Plotly reads some markup in names.
-const safeName = text => text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f]/g, "�")
-  .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").slice(0, 80);
+const safeName = text => text.replace(ODD, "�").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")
+  .slice(0, 80);
 
 function lineOf(x, y, i, more = {}) {
   const few = x.length < 20;
@@ -3879,7 +3694,7 @@ function bandTraces(series, names) {
   const [mean, low, high] = [band.mean, band.low, band.high].map(v => weight ? smoothed(v, weight) : v);
   const edge = {mode: "lines", line: {width: 0}, hoverinfo: "skip", showlegend: false};
   return [lineOf(band.x, low, i, edge),
-    lineOf(band.x, high, i, {...edge, fill: "tonexty", fillcolor: runColor(i) + "33"}),
+    lineOf(band.x, high, i, {...edge, fill: "tonexty"}),
     lineOf(band.x, mean, i, {name: safeName(`mean of ${series.length} seeds: ${names}`)})];
 }
 
@@ -3946,7 +3761,7 @@ function sameRange(chart, change) {
   const range = change["xaxis.autorange"] ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
   if ((range && range[0] === undefined) || String(range) === String(curves.range)) return;
   curves.range = range;
-  const axis = curves.range ? {"xaxis.range": curves.range} : {"xaxis.autorange": true};
+  const axis = range ? {"xaxis.range": range} : {"xaxis.autorange": true};
   for (const other of curves.charts) if (other !== chart && other.drawn) Plotly.relayout(other.plot, axis);
 }
 
@@ -3991,9 +3806,7 @@ function runChoice(run, i) {
     event.target.checked ? curves.hidden.delete(i) : curves.hidden.add(i);
     redraw();
   }});
-  const dot = el("i", {class: "dot"});
-  dot.style.background = `var(--run${i % 8})`;
-  return el("label", {}, box, dot, shown(run.name));
+  return el("label", {}, box, runDot(i), shown(run.name));
 }
 
 function onlyMetrics(words, groups) {
@@ -4038,11 +3851,7 @@ async function startCurves() {
   whenTheme.push(redraw);
 }
 """
-
-
-# -------------------------------------------------------------- script samples (src/programs/report/script_samples.py)
-
-SCRIPT_SAMPLES = r"""
+SAMPLES_SCRIPT = r"""// The table of samples and its filters.
 const RUN = 0, STEP = 1, KIND = 2, SCORE = 3, FINISHED = 4, PROMPT = 5, COMPLETION = 6, REWARDS = 7, OTHERS = 8;
 const ROW_HEIGHT = 30;
 const samples = {rows: [], prompts: [], found: [], chosen: -1, sort: null, names: [], lines: []};
@@ -4103,11 +3912,9 @@ function filterSamples() {
 function rowLine(place) {
   const row = samples.rows[samples.found[place]];
   const text = lineText(row).slice(0, 300).replace(/\s+/g, " ");
-  const dot = el("i", {class: "dot"});
-  dot.style.background = `var(--run${row[RUN] % 8})`;
   const line = el("div", {class: "row", role: "option", id: `row-${place}`, "aria-selected":
     String(place === samples.chosen), "aria-posinset": String(place + 1), "aria-setsize": String(samples.found.length)},
-    el("span", {}, dot, ` ${row[STEP] ?? ""}`), el("span", {class: "hide-small"}, shown(row[KIND])),
+    el("span", {}, runDot(row[RUN]), ` ${row[STEP] ?? ""}`), el("span", {class: "hide-small"}, shown(row[KIND])),
     el("span", {}, figure(row[SCORE]) + (row[FINISHED] ? "" : " ✂")),
     el("span", {class: "hide-small"}, shown(lastOf(samples.prompts[row[PROMPT]]).slice(0, 200).replace(/\s+/g, " "))),
     el("span", {}, shown(text)));
@@ -4219,11 +4026,7 @@ async function startSamples() {
   });
 }
 """
-
-
-# -------------------------------------------------- script sample detail (src/programs/report/script_sample_detail.py)
-
-SCRIPT_DETAIL = r"""
+DETAIL_SCRIPT = r"""// A sample with its group, conversations, tokens, and before beside after.
 function turn(message) {
   const of = message && typeof message === "object" ? message : {content: message};
   const role = plain(of.role || "text"), known = ["assistant", "tool", "system"].includes(role) ? role : "";
@@ -4428,27 +4231,136 @@ function showPairs(place, pairs, count = 20) {
     "The same held-out prompts at the first and at the last evaluation; what differs is marked."),
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }
+"""
+PAGE_SCRIPT = r"""// The page: elements, text shown as text, unpacking, themes, renewal; starts curves and samples.
+const pageNonce = document.currentScript.nonce;
+const byId = id => document.getElementById(id);
+
+// An element; strings become text, never markup.
+function el(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key in node && typeof value !== "string") node[key] = value;
+    else node.setAttribute(key, value);
+  }
+  node.append(...children.filter(child => child !== null && child !== undefined));
+  return node;
+}
+
+// Control and format characters, line separators and lone surrogates are shown by their number.
+const ODD = /(?![\t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const LONG = 20000; // characters that are laid out at once
+
+function shown(text, length = LONG) {
+  const part = document.createDocumentFragment(), whole = String(text);
+  let start = 0;
+  const visible = whole.length > length ? whole.slice(0, length) : whole;
+  for (const match of visible.matchAll(ODD)) {
+    part.append(visible.slice(start, match.index));
+    const number = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    part.append(el("span", {class: "odd", title: "a character that is not seen"}, "U+" + number));
+    start = match.index + match[0].length;
+  }
+  part.append(visible.slice(start));
+  if (whole.length > visible.length) {
+    const more = el("button", {type: "button", class: "more"},
+      ` … ${(whole.length - length).toLocaleString("en")} more characters`);
+    more.addEventListener("click", () => more.replaceWith(shown(whole.slice(length), Infinity)));
+    part.append(more);
+  }
+  return part;
+}
+
+const plain = text => typeof text === "string" ? text : text === null || text === undefined ? "" : JSON.stringify(text);
+
+// What a prompt says last, for one line of a table.
+function lastOf(prompt) {
+  if (!Array.isArray(prompt)) return plain(prompt);
+  const last = prompt[prompt.length - 1];
+  return last && typeof last === "object" ? plain(last.content) : plain(last);
+}
+
+const figure = value => value === null || value === undefined ? "" :
+  Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+
+async function unpackText(id) {
+  const bytes = Uint8Array.from(atob(byId(id).textContent.trim()), c => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+const unpack = async id => JSON.parse(await unpackText(id));
+
+// A colour of the style sheet as rgb(…) in the theme that is shown.
+function color(name) {
+  const probe = document.body.appendChild(el("i", {style: `color: var(${name})`}));
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+const runColor = i => color("--run" + i % 8);
+// A dot in a run's colour.
+const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
+const whenTheme = [];
+
+function themes() {
+  const button = byId("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
+  const tell = () => whenTheme.forEach(call => call());
+  button.hidden = false;
+  dark.addEventListener("change", tell);
+  button.addEventListener("click", () => {
+    const now = document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
+    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+    tell();
+  });
+}
+
+// A page of --watch loads itself again; where one stood is kept.
+function renewal() {
+  const every = Number(document.body.dataset.every || 0), key = "scroll " + location.pathname;
+  if (!every) return;
+  try {
+    scrollTo(0, Number(sessionStorage.getItem(key) || 0));
+  } catch (error) { /* a browser that keeps nothing for files */ }
+  setInterval(() => {
+    const reading = document.activeElement && document.activeElement.matches("input[type=text],input[type=number]");
+    if (!byId("renew").checked || reading) return;
+    try {
+      sessionStorage.setItem(key, String(scrollY));
+    } catch (error) { /* the same */ }
+    location.reload();
+  }, 1000 * every);
+}
+
+function failed(place, error) {
+  place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
+  console.error(error);
+}
+
+// Call `run` when a place is about to be seen.
+function whenNear(place, run) {
+  const watcher = new IntersectionObserver(entries => {
+    if (!entries.some(entry => entry.isIntersecting)) return;
+    watcher.disconnect();
+    run();
+  }, {rootMargin: "400px"});
+  watcher.observe(place);
+}
 
 themes();
 startCurves().then(renewal).catch(error => failed(byId("plots"), error));
 startSamples();
 """
-
-
-# ---------------------------------------------------------------------------------- page (src/programs/report/page.py)
-
 MARK = "<!-- a page of scripts/report.py -->"
-UNSEEN = {  # shown by their number: control characters, those that turn the direction or have no width, surrogates
-    *(*range(9), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010)),
-    *(*range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD), *range(0xD800, 0xE000)),
-    *range(0xE0000, 0xE0080),
-}
-SEEN = {number: f"⟦U+{number:04X}⟧" for number in UNSEEN}
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, lone surrogates, line separators
 
 
 def text_as_seen(value):
     """Text whose unseen characters are shown by their number; the template's own parts, and what is no text, stay."""
-    return value.translate(SEEN) if type(value) is str else value
+    if type(value) is not str or value.isprintable():
+        return value
+    unseen = {c for c in {*value} - {*"\t\n"} if unicodedata.category(c) in UNSEEN}
+    return value.translate({ord(c): f"⟦U+{ord(c):04X}⟧" for c in unseen})
 
 
 def plot_library() -> bytes:
@@ -4514,7 +4426,6 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
         **{"runs": bool(runs), "evaluations": bool(tables), "curves": bool(runs), "samples": kept},
         **{"time": bool(runs), "settings": bool(runs)},
     }
-    script = SCRIPT_BASE + SCRIPT_CURVES + SCRIPT_SAMPLES + SCRIPT_DETAIL
     names = packed_json([source.name for source in ordered]).decode()
     return (
         environment()
@@ -4535,7 +4446,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             samples_of=sum(len(source.samples) for source in ordered),
             max_mb=f"{max_mb:g}",
             style=STYLE,
-            script=script,
+            script=CURVES_SCRIPT + SAMPLES_SCRIPT + DETAIL_SCRIPT + PAGE_SCRIPT,
             curve_data=curve_data.decode(),
             sample_data=sample_data.decode(),
             sample_names=names,
