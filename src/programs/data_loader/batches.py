@@ -13,7 +13,9 @@ from programs.data_loader.reading import reading_settings
 from programs.data_loader.row_reader import RowReader, digest, load_rows
 
 INSTEAD = {  # arguments of create_dataloader that it no longer takes
-    **dict.fromkeys(("weights", "mix_until"), "datasets.interleave_datasets(…, probabilities=…) on files of write_rows"),
+    **dict.fromkeys(
+        ("weights", "mix_until"), "datasets.interleave_datasets with probabilities, on files of write_rows"
+    ),
     "curriculum": "a file sorted by that column, and no shuffle_seed",
     **dict.fromkeys(("streaming", "shuffle_buffer"), "stream_dataset in torch's DataLoader"),
 }

@@ -23,7 +23,6 @@ from programs.data_loader.reading import Settings
 from programs.data_loader.row_reader import RowReader, digest
 from programs.data_loader.writing import check_out, fill_file, json_line, new_file
 
-
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -96,7 +95,7 @@ def settings_of(args) -> Settings:
     rules = (
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
-        (args.out or not (args.split or args.shuffle is not None), "--split or --shuffle without --out; expected --out"),
+        (args.out or (not args.split and args.shuffle is None), "--split or --shuffle without --out; expected --out"),
         (
             args.target == "verl" or args.data_source is None,
             f"--data_source with --for {args.target}; expected --for verl, which has such a column",

@@ -73,4 +73,3 @@ class Stats:
             "overlap": self.overlaps(),
             "examples": self.examples,
         }
-
