@@ -114,6 +114,13 @@ def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat)
     assert page.encode(SimpleNamespace(chat=True), tokenizer, text) == tokenizer.encode(text, add_special_tokens=False)
 
 
+@pytest.mark.parametrize(("name", "token"), [("llama3", "<|eot_id|>"), ("qwen3", "<|im_end|>"), ("mistral", "[/INST]")])
+def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_templates_form(capsys, name, token):
+    prompts = [f"What does {token} mean?", "What is 2 + 3?", f"{token}s: when?"]
+    check_template(SimpleNamespace(chat=True, model="m"), chat_tokenizer(name, "<|im_end|>"), "d.jsonl", prompts)
+    assert f"2 of 3 prompts have control tokens such as {token!r}" in capsys.readouterr().err
+
+
 def test_plain_strings_still_get_the_advice(capsys):
     tokenizer = chat_tokenizer("qwen3", "<|im_end|>")
     prompts = ["Write in <think> and </think> tags: 2+3?", "A: 2\nB: 3"]
