@@ -33,10 +33,10 @@ class BadRows(UserError):
         lines: dict[tuple, list] = {}  # rows with the same flaw are one line
         for item in rejected[:20]:
             lines.setdefault((item["file"], flaw_of(item)), []).append(item["line"])
-        shown_rows = [
-            f"{file}:{at[0]}: {flaw}" + (f" (lines {', '.join(map(str, at[1:]))} too)" if at[1:] else "")
-            for (file, flaw), at in lines.items()
-        ]
+        shown_rows = []
+        for (file, flaw), (first, *others) in lines.items():
+            also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
+            shown_rows.append(f"{file}:{first}: {flaw}{also}")
         more = [f"… and {count - 20} more"] if count > 20 else []
         head = f"got {count} bad rows; expected none; try mending them, or --on_bad skip to leave them out"
         super().__init__("\n".join([head, *shown_rows, *more]))
