@@ -1,9 +1,8 @@
-r"""Final answers that worked solutions mark: a last line `#### 42`, or \boxed{42}."""
+"""Final answers that worked solutions mark by a last line `#### 42`."""
 
 import ast
 import re
 
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
 HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
@@ -22,25 +21,6 @@ STATEMENTS = (
     ast.With,
     ast.Assign,
 )
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
