@@ -16,7 +16,7 @@ from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError
-from programs.evaluation.prompts import encode_pair, encode_rendered
+from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
 from programs.evaluation.run import make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
@@ -257,6 +257,12 @@ def test_without_a_template_the_text_goes_on_too():
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.chat_template = None
     assert encode_prompt(tokenizer, going_on("So")) == tokenizer.encode("What is 2 + 3?\nSo")
+
+
+def test_an_evaluation_without_a_template_goes_on_too():
+    chat = [QUESTION, {"role": "assistant", "content": "It is"}]
+    assert add_shots(None, chat, [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\nIt is"
+    assert add_shots(None, chat[:1], [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\n"
 
 
 def test_solutions_go_on_with_it():
