@@ -16,7 +16,7 @@ from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError
-from programs.evaluation.prompts import encode_pair, encode_rendered
+from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
 from programs.evaluation.run import make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
@@ -112,6 +112,13 @@ def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat)
         assert "try --chat" not in capsys.readouterr().err
     page = load_module(ROOT / "templates" / "ppo.py", "page_ppo")
     assert page.encode(SimpleNamespace(chat=True), tokenizer, text) == tokenizer.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize(("name", "token"), [("llama3", "<|eot_id|>"), ("qwen3", "<|im_end|>"), ("mistral", "[/INST]")])
+def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_templates_form(capsys, name, token):
+    prompts = [f"What does {token} mean?", "What is 2 + 3?", f"{token}s: when?"]
+    check_template(SimpleNamespace(chat=True, model="m"), chat_tokenizer(name, "<|im_end|>"), "d.jsonl", prompts)
+    assert f"2 of 3 prompts have control tokens such as {token!r}" in capsys.readouterr().err
 
 
 def test_plain_strings_still_get_the_advice(capsys):
@@ -250,6 +257,12 @@ def test_without_a_template_the_text_goes_on_too():
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.chat_template = None
     assert encode_prompt(tokenizer, going_on("So")) == tokenizer.encode("What is 2 + 3?\nSo")
+
+
+def test_an_evaluation_without_a_template_goes_on_too():
+    chat = [QUESTION, {"role": "assistant", "content": "It is"}]
+    assert add_shots(None, chat, [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\nIt is"
+    assert add_shots(None, chat[:1], [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\n"
 
 
 def test_solutions_go_on_with_it():

@@ -17,7 +17,7 @@ import huggingface_hub.constants
 import pytest
 from conftest import ROOT, load_script, run_script
 
-from parts.data.rows import check_prompt, hub_is_reached, read_rows
+from parts.data.rows import check_prompt, hub_is_reached, prompt_of, read_rows
 from parts.foundation.messages import UserError
 
 ROWS = [{"prompt": "2+2?", "answer": "4"}, {"prompt": "3+3?", "answer": "6"}]
@@ -489,3 +489,19 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
     assert loader.load_rows(path, input_format="csv").rows[0]["answer"] == "4"
     path.write_text("Name a prime, please\nquestion\n")
     assert len(loader.load_rows(path).rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"prompts": "2+2?"}, "got columns prompts; expected 'prompt'; try --prompt_column prompts"),
+        ({"a": "2+2?", "b": 1}, "got columns a, b; expected 'prompt'; try --prompt_column NAME, or data_loader.py"),
+        ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
+        ({"prompt": ""}, "got an empty cell"),
+        ({"prompt": 5}, "got prompt '5'; expected a non-empty string or a list"),
+    ],
+)
+def test_a_missing_column_and_an_empty_cell_are_told_apart(row, words):
+    with pytest.raises(UserError) as raised:
+        prompt_of(row, "prompt", "d.csv, row 3")
+    assert str(raised.value).startswith(f"d.csv, row 3: {words}")

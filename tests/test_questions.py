@@ -36,35 +36,16 @@ def rows_file(tmp_path, *rows):
 # ------------------------------------------------------------------------------------------------------- passages
 
 PASSAGES = {
-    "asdiv": ({"body": "Seven red apples.", "question": "How many?", "answer": "7"}, "Seven red apples."),
-    "svamp": ({"Body": "Seven red apples.", "Question": "How many?", "Answer": "7"}, "Seven red apples."),
-    "dolly": ({"instruction": "How many?", "context": "Seven.", "response": "7"}, "Seven."),
     "a prompt": ({"prompt": "How many?", "passage": "Seven."}, "Seven."),
     "a query": ({"query": "How many?", "story": "Seven.", "answer": "7"}, "Seven."),
     "a longer name": ({"question": "How many?", "flores_passage": "Seven.", "answer": "7"}, "Seven."),
     "a hint of ScienceQA": ({"question": "How many?", "hint": "Seven.", "lecture": "L", "answer": "7"}, "Seven."),
     "preferences": ({"prompt": "How many?", "article": "Seven.", "chosen": "7", "rejected": "8"}, "Seven."),
     "texts": ({"question": "How many?", "documents": ["One.", "Two."], "answer": "3"}, "One.\n\nTwo."),
-    "hotpotqa": (
-        {"question": "How many?", "context": {"title": ["A", "B"], "sentences": [["One.", " Two."], ["Three."]]}},
-        "A\nOne. Two.\n\nB\nThree.",
-    ),
     "hotpotqa's file": ({"question": "How many?", "context": [["A", ["One."]], ["B", ["Two."]]]}, "A\nOne.\n\nB\nTwo."),
-    "pubmedqa": (
-        {"question": "How many?", "context": {"contexts": ["One.", "Two."], "labels": ["AIM", "END"]}},
-        "One.\n\nTwo.",
-    ),
-    "musique": (
-        {"question": "How many?", "paragraphs": [{"title": "A", "paragraph_text": "One.", "is_supporting": True}]},
-        "A\nOne.",
-    ),
     "a table": ({"problem": "How many?", "table": [["name", "age"], ["Ann", 3]], "answer": "3"}, "name | age\nAnn | 3"),
     "records": ({"question": "How many?", "table": [{"name": "Ann", "age": 3}]}, "name | age\nAnn | 3"),
     "a table's header": ({"question": "How many?", "table": {"header": ["a"], "rows": [["1"]]}}, "a\n1"),
-    "finqa": (
-        {"question": "How many?", "post_text": ["End."], "table": [["x", "1"]], "pre_text": ["Begin."]},
-        "Begin.\n\nx | 1\n\nEnd.",
-    ),
 }
 
 
@@ -227,8 +208,6 @@ def columns(template: str, marks) -> dict:
 
 
 SOLID = {
-    "C-Eval": {**ASK, **FOUR, "answer": "B", "explanation": "It froze."},
-    "CMMLU": {"Question": "Ice is", **FOUR, "Answer": "B"},
     "objects": {**ASK, "choices": [{"label": key, "text": text} for key, text in FOUR.items()], "answer": "B"},
     "MedQA's objects": {**ASK, "options": [{"key": k, "value": v} for k, v in FOUR.items()], "answer_idx": "B"},
     "truth in objects": {**ASK, "choices": [{"text": t, "correct": t == "solid"} for t in TEXTS]},
@@ -236,18 +215,9 @@ SOLID = {
         "question": {"stem": "Ice is", "choices": [{"label": k, "text": v} for k, v in FOUR.items()]},
         "answerKey": "B",
     },
-    "OpenBookQA": {"question_stem": "Ice is", "choices": {"text": TEXTS, "label": LETTERS}, "answerKey": "B"},
     "ARC with numbers": {**ASK, "choices": {"text": TEXTS, "label": ["1", "2", "3", "4"]}, "answerKey": "2"},
-    "MedMCQA": {**ASK, **columns("op{}", "abcd"), "cop": 1},
-    "Global-MMLU": {**ASK, **columns("option_{}", "abcd"), "answer": "B"},
     "the name of a column": {**ASK, **columns("option_{}", "abcd"), "answer": "option_b"},
     "headers with blanks": {"Question": "Ice is", **columns("Option {}", "ABCD"), "Answer Key": "B"},
-    "Belebele": {**ASK, **columns("mc_answer{}", "1234"), "correct_answer_num": "2"},
-    "Cosmos QA": {**ASK, **columns("answer{}", "0123"), "label": 1},
-    "SWAG": {"startphrase": "Ice is", **columns("ending{}", "0123"), "label": 1},
-    "HellaSwag": {"ctx": "Ice is", "endings": TEXTS, "label": "1"},
-    "MMLU": {**ASK, "choices": TEXTS, "answer": 1},
-    "MMLU-Pro": {**ASK, "options": TEXTS, "answer": "B", "answer_index": 1},
     "ReClor": {**ASK, "answers": TEXTS, "label": 1},
     "LogiQA": {"query": "Ice is", "options": TEXTS, "correct_option": 1},
     "DREAM": {**ASK, "choice": TEXTS, "answer": "solid"},
@@ -256,7 +226,6 @@ SOLID = {
     "letter and text": {**ASK, "options": TEXTS, "answer": "B. solid"},
     "lines": {**ASK, "options": "A. gas\nB. solid\nC. hot\nD. salty", "answer": "B"},
     "one line": {**ASK, "options": "(A) gas (B) solid (C) hot (D) salty", "answer": "(B)"},
-    "MathQA": {"Problem": "Ice is", "options": "a ) gas , b ) solid , c ) hot , d ) salty", "correct": "b"},
     "JSON text": {**ASK, "choices": json.dumps(TEXTS), "answer": "B"},
     "JSON text of an object": {**ASK, "options": json.dumps(FOUR), "answer": "B"},
     "Python text": {**ASK, "options": str(TEXTS), "answer": "B"},

@@ -1,14 +1,14 @@
-r"""Final answers that worked solutions mark: a last line `#### 42`, or \boxed{42}."""
+"""Final answers that worked solutions mark by a last line `#### 42`."""
 
 import ast
 import re
 
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
 HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,
@@ -23,27 +23,24 @@ STATEMENTS = (
 )
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
 
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or the whole text."""
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else text).strip()
 
 
 def hash_mark(text: str) -> re.Match | None:
-    """The last `####` of a text, its answer in group 1, or None where that is a heading or a comment.
+    """The last `####` of a worked solution, its answer in group 1; None where it is a heading, or in code.
 
     An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
 
@@ -54,23 +51,17 @@ def hash_mark(text: str) -> re.Match | None:
     if not marks:
         return None
     mark = marks[-1]
-    answer, rest = mark[1].strip(), text[mark.end() :].strip()
-    repeats = (
-        answer and "\n" not in rest and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", rest)
-    )
-    if text[: mark.start()].count("```") % 2:
+    answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
+    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+        text, below = text[: mark.end()], ""
+    if before.count("```") % 2 or is_heading(text, mark):
         return None
-    if rest and not repeats:  # only a number has text below it, and several are numbered headings
-        is_number = len(marks) == 1 and NUMBER.fullmatch(answer) and not answer.endswith(".")
-        return mark if is_number and not is_program(text) else None
-    if NUMBER.fullmatch(answer) or not answer:
-        return mark
+    is_number = NUMBER.fullmatch(answer) is not None
+    if below:  # only a number has text below it, and several are numbered headings
+        return mark if is_number and len(marks) == 1 and answer[-1] != "." and not is_program(text) else None
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
-    most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    is_title = HEADING.fullmatch(answer) or answer.endswith((":", "#"))
-    if words > most or len(answer) > 120 or is_title or is_program(text[: mark.start()]):
-        return None
-    return mark
+    most = 0 if before.rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
+    return mark if is_number or not answer or (words <= most and not is_program(before)) else None
 
 
 def is_program(text: str) -> bool:

@@ -126,24 +126,40 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
-def template_marks(tokenizer) -> list[str]:
-    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
-    try:
-        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-    except Exception:  # a template raises what it likes
-        return []
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
-    after = text.rpartition("Question")[2].strip()
-    marks = [token for token in added if token in text and token.strip()]
-    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+class TemplateForm:
+    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+
+    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    """
+
+    def __init__(self, tokenizer):
+        try:
+            text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+        except Exception:  # a template raises what it likes
+            text = ""
+        before, _, after = text.rpartition("Question")
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+        self.tokens = tuple(token for token in added if token in text and token.strip())
+        self.opening = tuple(token for token in self.tokens if token in before)
+        # words as short as "Answer" stand in plain prompts, too
+        self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
+
+    def holds(self, prompt) -> bool:
+        """Whether a prompt is a string that begins or ends as the template's text does."""
+        if not isinstance(prompt, str):
+            return False
+        text = prompt.strip()
+        if text.startswith(self.opening):
+            return True
+        return self.closing != "" and (text.endswith(self.closing) if self.opening else self.closing in text)
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
     """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
     if config.chat or not tokenizer.chat_template:
         return 0
-    marks = template_marks(tokenizer)
-    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
+    form = TemplateForm(tokenizer)
+    return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -151,13 +167,20 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
     has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
     need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
-        marks = template_marks(tokenizer)
-        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        form = TemplateForm(tokenizer)
+        wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
-            not twice,
-            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
-            "plain text; try without --chat",
+            not wrapped,
+            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
+            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
+        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
+        if count := sum(map(bool, held)):
+            token = next(tokens[0] for tokens in held if tokens)
+            say(
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
+                "text; the tokenizer reads them as the tokens themselves"
+            )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -166,3 +189,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
             "try --chat"
         )
+
+
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end

@@ -1,9 +1,9 @@
 """Prompts as token ids, and the endless reshuffled stream that a step takes its batch from."""
 
-from parts.data.chat import as_turns, chat_ids, check_template, template_settings
+from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import mark_trained
 from parts.data.question_parts import warn_unread
-from parts.data.rows import check_prompt, read_rows
+from parts.data.rows import prompt_of, read_rows
 from parts.foundation.bundle import held_out_source
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.settings import BaseConfig
@@ -28,8 +28,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
@@ -53,13 +52,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        need(
-            config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        prompt = row[config.prompt_column]
-        check_prompt(prompt, where)
+        prompt = prompt_of(row, config.prompt_column, where)
         ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
@@ -92,9 +85,9 @@ def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_tra
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
     rows = load(config, tokenizer, config.data)
     held_out = held_out_source(config)
-    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
-    check(config, rows, found)
-    return rows, found
+    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, evaluated)
+    return rows, evaluated
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:

@@ -36,17 +36,6 @@ ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-# words of columns that hold what a model should write, and the field of the schema that takes them
-TARGET_WORDS = {
-    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
-    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
-    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
-    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
-    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
-    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
-}
-NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
-TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
 
 
@@ -143,20 +132,6 @@ def texts_in(value) -> list[str]:
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def target_fields(row: dict) -> dict[str, str]:
-    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
-    fields = {}
-    for name, value in row.items():
-        stems = [word.removesuffix("s") for word in words_in(name)]
-        known = [
-            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
-        ]
-        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
-        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
-            fields[name] = known[0]
-    return fields
 
 
 def squeezed(text: str) -> str:

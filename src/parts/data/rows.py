@@ -12,7 +12,7 @@ from pathlib import Path
 from parts.data.data_files import open_data, refuse_no_data
 from parts.data.nested_rows import rows_in, with_chats
 from parts.data.tables import OTHER_ENCODING, table_rows
-from parts.foundation.messages import RowFlaw, UserError, need
+from parts.foundation.messages import RowFlaw, UserError, need, suggest
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -152,6 +152,17 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
         except RowFlaw as flaw:
             raise UserError(f"{source}, row {number}: {flaw}") from None
     return decoded
+
+
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
 
 
 def check_prompt(prompt, where: str) -> None:

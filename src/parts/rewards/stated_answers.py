@@ -65,7 +65,6 @@ _CORRECTION = re.compile(
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
-_VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
@@ -103,21 +102,6 @@ def without_words(answer: str) -> str:
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a long line, or words with text below it."""
-    if mark[0][0] != "#":
-        return False
-    end = text.find("\n", mark.end())
-    line = text[mark.end() : end if end >= 0 else None].strip(" \t*_")
-    return len(line) > 80 or (end >= 0 and not _VALUE.fullmatch(line) and not text[end:].isspace())
-
-
-def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or the whole text."""
-    ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
-    return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
 
 
 def corrected(text: str) -> str:

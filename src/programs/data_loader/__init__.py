@@ -2,7 +2,7 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib", "charset-normalizer",
+#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "charset-normalizer",
 # ]
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
@@ -46,5 +46,4 @@ ROOMS = (
     "inspection",
     "held_out",
     "command",
-    "loader",
 )

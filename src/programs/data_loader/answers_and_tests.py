@@ -1,18 +1,50 @@
-"""Reference answers and tests."""
+"""Reference answers and tests, and the columns that may hold them."""
 
 import json
 import re
 
-from parts.data.answer_marks import hash_mark, last_boxed
+from parts.data.answer_marks import hash_mark
+from parts.data.question_parts import is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.json_values import JsonDecoder, as_plain
 from programs.data_loader.messages import GOLD_KEYS
 from programs.data_loader.test_checks import check_python, check_test
 
+BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
 LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
+# words of columns that hold what a model should write, and the field of the schema that takes them
+TARGET_WORDS = {
+    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
+    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
+    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
+    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
+    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
+    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
+}
+NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
+TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    found = list(BOXED.finditer(text))
+    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    if match is None or not match[1]:
+        return text[match.end()] if match else None  # \boxed 5
+    depth, escaped = 1, False
+    for at in range(match.end(), len(text)):
+        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
+        escaped = text[at] == "\\" and not escaped
+        if depth == 0:
+            return text[match.end() : at].strip()
+    return None
 
 
 def gold_of(text: str) -> str | None:
@@ -119,3 +151,17 @@ def tests_from_json(text: str, name: str, expected: str = "tests as JSON text, o
     except BadRow as error:
         raise BadRow(name, error.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)
+
+
+def target_fields(row: dict) -> dict[str, str]:
+    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
+    fields = {}
+    for name, value in row.items():
+        stems = [word.removesuffix("s") for word in words_in(name)]
+        known = [
+            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
+        ]
+        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
+        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
+            fields[name] = known[0]
+    return fields

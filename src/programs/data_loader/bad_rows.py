@@ -30,16 +30,21 @@ class BadRows(UserError):
 
     def __init__(self, rejected: list[dict], count: int):
         self.rejected, self.count = rejected, count
-        lines = [line_of(item) for item in rejected[:20]]
-        more = [f"… and {count - len(lines)} more"] if count > len(lines) else []
+        lines: dict[tuple, list] = {}  # rows with the same flaw are one line
+        for item in rejected[:20]:
+            lines.setdefault((item["file"], flaw_of(item)), []).append(item["line"])
+        shown_rows = []
+        for (file, flaw), (first, *others) in lines.items():
+            also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
+            shown_rows.append(f"{file}:{first}: {flaw}{also}")
+        more = [f"… and {count - 20} more"] if count > 20 else []
         head = f"got {count} bad rows; expected none; try mending them, or --on_bad skip to leave them out"
-        super().__init__("\n".join([head, *lines, *more]))
+        super().__init__("\n".join([head, *shown_rows, *more]))
 
 
-def line_of(item: dict) -> str:
-    """One line about a rejected row."""
-    what = f"got {item['got']}; expected {item['expected']}; try {item['try']}"
-    return f"{item['file']}:{item['line']}: {item['field']}: {what}"
+def flaw_of(item: dict) -> str:
+    """What is wrong with a rejected row."""
+    return f"{item['field']}: got {item['got']}; expected {item['expected']}; try {item['try']}"
 
 
 def shown(value) -> str:

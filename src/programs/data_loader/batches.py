@@ -1,15 +1,24 @@
-"""Batches of token ids."""
+"""Batches of prompts: padded on the left, shuffled anew in each epoch, resumed where they stopped."""
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from parts.data.chat import chat_ids
 from parts.data.prompts import encode_prompt
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import need, say
 from parts.networks.batches import left_pad
-from programs.data_loader.row_reader import digest
+from programs.data_loader.bad_rows import BadRows, shown
+from programs.data_loader.reading import reading_settings
+from programs.data_loader.row_reader import RowReader, digest, load_rows
+
+INSTEAD = {  # arguments of create_dataloader that it no longer takes
+    **dict.fromkeys(
+        ("weights", "mix_until"), "datasets.interleave_datasets with probabilities, on files of write_rows"
+    ),
+    "curriculum": "a file sorted by that column, and no shuffle_seed",
+    **dict.fromkeys(("streaming", "shuffle_buffer"), "stream_dataset in torch's DataLoader"),
+}
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
@@ -33,62 +42,123 @@ class Collator:
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
-        clash = {"input_ids", "attention_mask"} & set(names)
-        need(
-            not clash, f"got the column {', '.join(clash)}, which the batch has itself; expected another name; try drop"
-        )
+        clash = ", ".join({"input_ids", "attention_mask"} & set(names))
+        need(not clash, f"got the column {clash}, which the batch has itself; expected another name; try drop")
         ids, mask = left_pad([prompt_ids(self.tokenizer, row) for row in rows], self.pad_id, None)
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-def buffered_shuffle(rows: Iterator[dict], size: int, rng: random.Random) -> Iterator[dict]:
-    """Rows in random order as far as a buffer of so many allows."""
-    held = list(itertools.islice(rows, size))
-    rng.shuffle(held)
-    for row in rows:
-        at = rng.randrange(len(held))
-        held[at], row = row, held[at]
-        yield row
-    yield from held
+class PromptLoader:
+    """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
+    The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
+    `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
+    that are longer than max_prompt_tokens.
+    """
 
-@dataclass
-class RowSet:
-    """One set of rows: a list, or a function that starts reading it anew."""
+    def __init__(self, rows: list[dict], collator: Collator, settings: dict):
+        self.collator, self.settings, self.epoch, self.position = collator, settings, 0, 0
+        longest = settings["max_prompt_tokens"]
+        if longest is not None:
+            fitting = [row for row in rows if len(prompt_ids(collator.tokenizer, row)) <= longest]
+            need(fitting, f"got no prompt within max_prompt_tokens {longest}; expected some; try a higher one")
+        self.rows = rows if longest is None else fitting
+        self.left_out = len(rows) - len(self.rows)
+        if self.left_out:
+            say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
+        # what the order of rows depends on: a position means nothing where it differs
+        names = ("shuffle_seed", "max_prompt_tokens", "world_size")
+        self.order = {name: settings[name] for name in names} | {"rows": digest([row["id"] for row in self.rows]).hex()}
 
-    name: str
-    rows: list[dict] | None
-    read: Callable[[], Iterator[dict]] | None = None
-    ids: str | None = None
-
-    def mark(self) -> str | None:
-        """What stands for the ids of all rows; None where they are streamed."""
-        if self.rows is not None and self.ids is None:
-            self.ids = digest([row["id"] for row in self.rows]).hex()
-        return self.ids
-
-    def one_pass(self, seed: str | None, curriculum, buffer: int) -> Iterator[dict]:
-        """All rows once: as they stand, shuffled by the seed, or in the order of the curriculum."""
-        rng = random.Random(seed) if seed is not None else None
-        if self.rows is None:
-            return buffered_shuffle(self.read(), buffer, rng) if rng else self.read()
+    def __iter__(self) -> Iterator[dict]:
+        rank, world, seed = (self.settings[name] for name in ("rank", "world_size", "shuffle_seed"))
         order = list(range(len(self.rows)))
-        if rng:
-            rng.shuffle(order)
-        if curriculum is not None:  # the sort is stable: rows of one level stay shuffled
-            keys = [difficulty(row, curriculum) for row in self.rows]
-            try:
-                order.sort(key=keys.__getitem__, reverse=isinstance(curriculum, str) and curriculum.startswith("-"))
-            except TypeError as error:
-                raise UserError(f"got curriculum values that have no order ({error}); expected all numbers") from None
-        return (self.rows[index] for index in order)
+        if seed is not None:
+            random.Random(f"{seed} {self.epoch}").shuffle(order)
+        while group := order[self.position : self.position + self.settings["batch_size"] * world]:
+            self.position += len(group)
+            if indices := group[rank : len(group) - len(group) % world : world]:  # each process as many rows
+                yield self.collator([self.rows[index] for index in indices])
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        world = self.settings["world_size"]
+        full, rest = divmod(len(self.rows), self.settings["batch_size"] * world)
+        return full + (rest >= world)
+
+    def state_dict(self) -> dict:
+        """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
+        return {"epoch": self.epoch, "position": self.position, "order": self.order}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on where a loader with the same rows and settings stood."""
+        fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
+        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
+        wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
+        need(not wrong, f"got a position of a loader with other {wrong}; expected the same rows and settings")
+        self.epoch, self.position = state["epoch"], state["position"]
 
 
-def difficulty(row: dict, curriculum):
-    """What the curriculum sorts by: a column (`-column`: falling) or a function of the row."""
-    if callable(curriculum):
-        return curriculum(row)
-    name = curriculum.removeprefix("-")
-    has = f"got row {row.get('id')!r} with the columns {', '.join(row)}"
-    need(row.get(name) is not None, f"{has}; expected the curriculum's column {name!r}{suggest(name, list(row))}")
-    return row[name]
+def create_dataloader(
+    kind: str,
+    sources,
+    tokenizer,
+    *,
+    batch_size: int,
+    max_prompt_tokens: int | None = None,
+    shuffle_seed: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    **reading,
+) -> PromptLoader:
+    """Batches of prompts with all their columns, from any input that load_rows reads.
+
+    Args:
+        kind: one of KINDS, a registered format, or "auto".
+        sources: an input or a list of them.
+        tokenizer: a Hugging Face tokenizer; its chat template makes the text.
+        batch_size: prompts a batch and process; the last of an epoch may be smaller.
+        max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
+        shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
+        rank, world_size: this process and how many there are; each gets other rows of the same order.
+        **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, max_bytes, …
+
+    Raises:
+        UserError: an argument cannot be used, or an input cannot be read; BadRows where rows do not fit.
+    """
+    need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
+    need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
+    for name, other in INSTEAD.items():
+        need(name not in reading, f"got the argument {name}, which create_dataloader no longer takes; try {other}")
+    settings = {"batch_size": batch_size, "max_prompt_tokens": max_prompt_tokens, "shuffle_seed": shuffle_seed}
+    settings |= {"rank": rank, "world_size": world_size}
+    return PromptLoader(load_rows(sources, kind, **reading).rows, Collator(tokenizer), settings)
+
+
+def stream_dataset(kind: str, sources, **reading):
+    """The rows as a torch IterableDataset, read while iterating, for files larger than memory.
+
+    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; each of its workers, in each process of
+    torch.distributed, yields other rows. A bad row raises BadRows at once unless on_bad is "skip".
+    """
+    import torch
+
+    settings = reading_settings(kind, reading)
+
+    def refuse(item: dict) -> None:
+        if settings.on_bad == "fail":
+            raise BadRows([item], 1)
+
+    class RowStream(torch.utils.data.IterableDataset):
+        """Rows of this worker."""
+
+        def __iter__(self):
+            info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
+            rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
+            worker, workers = (info.id, info.num_workers) if info else (0, 1)
+            reader = RowReader(sources, settings, refuse)
+            yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
+            reader.need_rows()
+
+    return RowStream()

@@ -18,93 +18,97 @@ from parts.foundation.settings import parse_flags
 from parts.networks.adapters import tokenizer_of
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
 from programs.data_loader.held_out import held_out_rows, split_size
-from programs.data_loader.inspection import Stats, plot_lengths
+from programs.data_loader.inspection import Stats
 from programs.data_loader.reading import Settings
 from programs.data_loader.row_reader import RowReader, digest
 from programs.data_loader.writing import check_out, fill_file, json_line, new_file
 
+SEVERAL = {"action": "extend", "nargs": "+", "default": []}
+FLAGS = {  # name: (help, what argparse gets)
+    "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
+    "out": ("file to write, .jsonl or .parquet", {"type": Path, "metavar": "FILE"}),
+    "for": ("who reads the output", {"dest": "target", "choices": TARGETS, "default": "ours"}),
+    "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
+    "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
+    "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
+    "plot": (argparse.SUPPRESS, {}),
+    "validate": (
+        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
+        {"action": "store_true"},
+    ),
+    "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
+    "split": (
+        "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl",
+        {"metavar": "[NAME=]N"},
+    ),
+    "seed": ("of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
+    "dedup": ("leave out rows whose prompt, answer, tests and completions came before", {"action": "store_true"}),
+    "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),
+    "shuffle": ("shuffle the output by this seed", {"type": int, "metavar": "SEED"}),
+    "map": ("field=column, the column perhaps a dotted path", {**SEVERAL, "metavar": "F=C"}),
+    "drop": ("columns to leave out, those that are added (source, id) too", {**SEVERAL, "metavar": "COLUMN"}),
+    "on_bad": (
+        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
+        {"choices": ("fail", "skip"), "default": "fail"},
+    ),
+    "txt_sep": (
+        r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)",
+        {"metavar": "TEXT"},
+    ),
+    "input_format": (
+        "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names",
+        {"metavar": "NAME"},
+    ),
+    "encoding": ("of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", {"metavar": "NAME"}),
+    "delimiter": (
+        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
+        {"metavar": "C"},
+    ),
+    "max_bytes": (
+        "what one packed file may unpack to",
+        {"type": int, "default": DEFAULT_MAX_BYTES, "metavar": "N"},
+    ),
+    "json": ("print one JSON object on stdout", {"action": "store_true"}),
+}
+
 
 def make_command() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
         description=__doc__,
-        formatter_class=raw,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
     parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
-
-    def flag(name: str, help: str, **options) -> None:
+    for name, (text, options) in FLAGS.items():
         default = options.get("default")
-        text = help + (f" (default: {default})" if default not in (None, "", []) else "")
+        text += f" (default: {default})" if default else ""
         parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
-
-    flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
-    flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
-    flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
-    flag("data_source", "verl's data_source of all rows (default: each row's source)", metavar="NAME")
-    flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
-    flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
-    flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
-    flag(
-        "validate",
-        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
-        action="store_true",
-    )
-    flag("limit", "stop after N good rows", type=int, metavar="N")
-    split = "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl"
-    flag("split", split, metavar="[NAME=]N")
-    flag("seed", "of --split (default: that of --shuffle, else 0)", type=int, metavar="SEED")
-    flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
-    flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
-    flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
-    flag("map", "field=column, the column perhaps a dotted path", action="extend", nargs="+", metavar="F=C", default=[])
-    flag(
-        "drop",
-        "columns to leave out, those that are added (source, id) too",
-        action="extend",
-        nargs="+",
-        metavar="COLUMN",
-        default=[],
-    )
-    flag(
-        "on_bad",
-        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
-        choices=("fail", "skip"),
-        default="fail",
-    )
-    flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
-    flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
-    flag("encoding", "of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", metavar="NAME")
-    flag(
-        "delimiter",
-        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
-        metavar="C",
-    )
-    flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
-    flag("json", "print one JSON object on stdout", action="store_true")
     return parser
 
 
 def settings_of(args) -> Settings:
     """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
-    modes = args.out or args.inspect or args.validate or args.plot
-    need(modes, "got nothing to do; expected --out FILE, --inspect or --validate")
-    need(
-        not (args.validate and args.out),
-        "got --validate with --out; expected one of them, as --validate writes nothing",
+    need(args.plot is None, "got --plot, which is gone; try --inspect, which prints the lengths' percentiles")
+    rules = (
+        (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
+        (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
+        (args.out or (not args.split and args.shuffle is None), "--split or --shuffle without --out; expected --out"),
+        (
+            args.target == "verl" or args.data_source is None,
+            f"--data_source with --for {args.target}; expected --for verl, which has such a column",
+        ),
+        (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
+        (
+            args.split or args.seed is None,
+            "--seed without --split; expected both; try --shuffle SEED for an order",
+        ),
+        (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
     )
-    need(
-        args.out or not (args.split or args.shuffle is not None),
-        "got --split or --shuffle without --out; expected --out",
-    )
-    wrong = f"got --data_source with --for {args.target}; expected --for verl, which has such a column"
-    need(args.target == "verl" or args.data_source is None, wrong)
-    need(args.data_source != "", "got --data_source ''; expected a name, such as openai/gsm8k")
-    need(args.split or args.seed is None, "got --seed without --split; expected both; try --shuffle SEED for an order")
-    need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
+    for holds, got in rules:
+        need(holds, f"got {got}")
     wrong = [item for item in args.map if "=" not in item]
     need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
     if args.out:
@@ -118,7 +122,7 @@ def settings_of(args) -> Settings:
         need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
     separator = args.txt_sep
     if separator is not None:
-        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], "\\"), separator)
     names = ("kind", "on_bad", "limit", "max_bytes", "input_format", "dedup", "encoding", "delimiter")
     return Settings(
         **{name: getattr(args, name) for name in names},
@@ -191,10 +195,10 @@ class Run:
         """Go through all rows once."""
         from tqdm import tqdm
 
-        args, looks = self.args, self.args.inspect or self.args.plot
+        args = self.args
         drop = {*args.drop} - {*self.reader.settings.mapping}  # --map puts another column in the place of a dropped one
         for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
-            if looks:
+            if args.inspect:
                 self.stats.add(row, self.reader.current)
             if args.out:
                 self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
@@ -246,7 +250,6 @@ class Run:
 
     def report(self) -> dict:
         """The report that --json prints."""
-        looks = self.args.inspect or self.args.plot
         return {
             "kind": self.reader.kind,
             "why": self.reader.why,
@@ -255,7 +258,7 @@ class Run:
             "unread": dict(self.reader.unread),
             "no_answer": {name: count for (name, _), count in self.reader.untaken.items()},
             "errors": self.first_rejected,
-            "stats": self.stats.report() if looks else {},
+            "stats": self.stats.report() if self.args.inspect else {},
         }
 
 
@@ -274,8 +277,6 @@ def run_command(args) -> int:
             error = nothing
     if args.out and not error:
         run.write()
-    if args.plot and counts["kept"]:
-        plot_lengths(run.stats, args.plot)
     run.reader.say_notes()
     if collapse := run.reader.collapse():
         say(f"warning: {collapse}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import turns_in
-from parts.data.question_parts import target_fields, unread_parts
-from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of
+from parts.data.question_parts import unread_parts
+from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of, target_fields
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.choices import LETTERS, choices_of, listed_in, right_choice, with_choices
 from programs.data_loader.media import check_media

@@ -4,12 +4,10 @@ import array
 import itertools
 import math
 from collections import Counter
-from pathlib import Path
 
 from programs.data_loader.bad_rows import shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.row_reader import digest
-from programs.data_loader.writing import new_file
 
 
 def percentiles(values) -> dict[str, int]:
@@ -75,23 +73,3 @@ class Stats:
             "overlap": self.overlaps(),
             "examples": self.examples,
         }
-
-
-def plot_lengths(stats: Stats, path: Path) -> None:
-    """Write a histogram of prompt lengths, in tokens where there is a tokenizer."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    name = "prompt_tokens" if stats.lengths["prompt_tokens"] else "prompt_chars"
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.hist(stats.lengths[name], bins=50)
-    for label, value in percentiles(stats.lengths[name]).items():
-        axes.axvline(value, linestyle="--", linewidth=1, color="black")
-        axes.annotate(f"{label} {value}", (value, axes.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=8)
-    axes.set(xlabel=name.replace("_", " "), ylabel="rows")
-    figure.tight_layout()
-    with new_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    pyplot.close(figure)

@@ -12,18 +12,8 @@ RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 GOLD_KEYS = (
     *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
     *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-    *(
-        "accepted_answers",
-        "golden_answer",
-        "golden_answers",
-        "ground_truth",
-        "ground_truths",
-        "golden",
-        "gold",
-        "target",
-        "expected",
-    ),
-    *("answers", "answers_spans", "final_decision", "label", "verification_info"),
+    *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
+    *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
 CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
@@ -33,36 +23,17 @@ PICK_KEYS = (
 )
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = (
-    *(
-        "tests",
-        "test_list",
-        "test_cases",
-        "unit_tests",
-        "unit_test",
-        "test_code",
-        "official_tests",
-        "input_output",
-        "public_test_cases",
-        "private_test_cases",
-    ),
-    *("public_tests", "private_tests", "generated_tests", "hidden_unit_tests", "test"),
+    *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
+    *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
+    *("hidden_unit_tests", "test"),
 )
 ROLES = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
+    **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
-    "gpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "function": "tool",
-    "observation": "tool",
-    "function_response": "tool",
-    "tool_response": "tool",
-    "function_call": "assistant",
+    **dict.fromkeys(("gpt", "bot", "model", "function_call"), "assistant"),
+    **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
+TEXT_PARTS = ("text", "input_text", "output_text")
 # who may speak after whom; None is the beginning
 MAY_FOLLOW = {
     "system": (None,),
@@ -116,17 +87,12 @@ def join_parts(parts: list, name: str) -> str:
     """
     texts = []
     for part in parts:
-        said = (
-            part.get("text", part.get("value")) if isinstance(part, dict) and part.get("type") in TEXT_PARTS else None
-        )
-        if not isinstance(said, str):
-            kind = part.get("type") if isinstance(part, dict) else part
+        kind = part.get("type") if isinstance(part, dict) else part
+        text = part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None
+        if not isinstance(text, str):
             raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
-        texts.append(said)
+        texts.append(text)
     return "".join(texts)
-
-
-TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 def without_placeholder(value):

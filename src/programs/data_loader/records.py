@@ -52,48 +52,26 @@ def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
 
 
 def json_values(stream) -> Iterator[Record]:
-    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL.
-
-    Objects one a line are read as lines, so that a broken one costs no other.
-    """
+    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL."""
     data = stream.read()
-    first = data.strip().split(b"\n", 1)[0]
     try:
         text = data.decode()
-        whole = first[:1] == b"[" or not isinstance(JsonDecoder().decode(first.decode().strip())[0], dict)
     except UnicodeDecodeError:
+        text = ""
+    if not text or (data.lstrip()[:1] != b"[" and has_line_object(data)):
         yield from json_lines(io.BytesIO(data))
-        return
-    except BadRow:
-        whole = not looks_like_lines(data)
-    if not whole and b"\n" in data.strip():
-        yield from json_lines(io.BytesIO(data))
-        return
-    yield from values_of(text)
+    else:
+        yield from values_of(text)
 
 
-def looks_like_lines(data: bytes) -> bool:
-    """Whether some line after a broken first one is an object by itself."""
-    for line in itertools.islice(data.split(b"\n"), 1, HEAD):
+def has_line_object(data: bytes) -> bool:
+    """Whether one of the first lines is an object by itself: in JSONL a broken line costs no other."""
+    for line in itertools.islice(data.split(b"\n"), HEAD):
         with contextlib.suppress(BadRow, UnicodeDecodeError):
             text = line.decode().strip()
-            value, end = JsonDecoder().decode(text)
-            if isinstance(value, dict) and end == len(text) and line[:1] == b"{":
+            if line[:1] == b"{" and JsonDecoder().decode(text)[1] == len(text):
                 return True
     return False
-
-
-class Lines:
-    """Numbers of the lines in which growing positions of a text stand."""
-
-    def __init__(self, text: str):
-        self.text, self.line, self.counted = text, 1, 0
-
-    def at(self, position: int) -> int:
-        """The line of a position, no smaller than the one before."""
-        self.line += self.text.count("\n", self.counted, position)
-        self.counted = position
-        return self.line
 
 
 def values_of(text: str) -> Iterator[Record]:
@@ -101,63 +79,44 @@ def values_of(text: str) -> Iterator[Record]:
 
     A comma too many or too few is a flaw of its own that costs no value; what follows a value without an end is lost.
     """
-    decoder, lines, at = JsonDecoder(), Lines(text), JSON_SPACE.match(text).end()
+    decoder, line, counted, at = JsonDecoder(), 1, 0, JSON_SPACE.match(text).end()
     inside = text.startswith("[", at)
-    at, before = at + inside, 0  # values so far
+    at, is_first = at + inside, True
     while True:
         begin, at = at, COMMAS.match(text, at).end()
-        closed = inside and text.startswith("]", at)
-        if flaw := comma_flaw(text[begin:at], inside, not before, closed or at == len(text)):
-            yield misplaced_comma(text, begin, at, flaw, lines)
-        line = lines.at(at)
-        if closed or at == len(text):
+        is_closed = inside and text.startswith("]", at)
+        is_last = is_closed or at == len(text)
+        if (count := text.count(",", begin, at)) != (wanted := int(inside and not is_first and not is_last)):
+            yield misplaced_comma(text, begin, at, count, wanted)
+        if is_last:
             break
+        line, counted = line + text.count("\n", counted, at), at
         try:
             value, end = decoder.decode(text, at)
         except BadRow as error:
-            what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
-            yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
+            parts = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
+            yield broken(line, BadRow(**parts, advice="mending it, as nothing after it could be read"), text[at:])
             return
-        yield value_record(decoder, value, text[at:end], line)
-        at, before = end, before + 1
-    if inside and not closed:
+        try:
+            yield Record(line, decoder.check(value, text[at:end]))
+        except BadRow as error:
+            yield broken(line, error, text[at:end])
+        at, is_first = end, False
+    line += text.count("\n", counted, at)
+    if inside and not is_closed:
         yield broken(line, BadRow("row", "an array without end", "`]` at its end"), text[-100:])
     elif inside and (rest := text[at + 1 :].strip()):
         yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
 
 
-def value_record(decoder: JsonDecoder, value, text: str, line: int) -> Record:
-    """The record of a value that was just decoded."""
-    try:
-        return Record(line, decoder.check(value, text))
-    except BadRow as error:
-        return broken(line, error, text)
-
-
-def comma_flaw(between: str, inside: bool, first: bool, last: bool) -> str:
-    """What is wrong with the commas between two values, or "" if nothing is."""
-    count = between.count(",")
-    if not inside:
-        return "a comma outside an array" if count else ""
-    if first and last:
-        return "a comma in an array without values" if count else ""
-    if first:
-        return "a comma before the first value" if count else ""
-    if last:
-        return "a comma after the last value" if count else ""
-    return "no comma between two values" if not count else f"{count} commas in a row" if count > 1 else ""
-
-
-def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) -> Record:
-    """The record of a flaw of commas: it names the place of the comma that is wrong, or where one is missing."""
-    at = text.find(",", begin, end)
-    if flaw.endswith("in a row"):
-        at = text.find(",", at + 1, end)
-    at = end if at < 0 else at
+def misplaced_comma(text: str, begin: int, end: int, count: int, wanted: int) -> Record:
+    """The record of a flaw of commas: it names the place of the first that is too many, or where one is missing."""
+    commas = [at for at in range(begin, end) if text[at] == ","]
+    at = commas[wanted] if count > wanted else end
     column = at - text.rfind("\n", 0, at)
-    got = f"{flaw} (at column {column}, near {nearby(text, at)})"
+    got = f"{'a comma too many' if count > wanted else 'no comma'} (at column {column}, near {nearby(text, at)})"
     error = BadRow("row", got, "one comma between two values of an array, and no other", "mending the commas there")
-    return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
+    return broken(text.count("\n", 0, at) + 1, error, text[max(at - 50, 0) : at + 50])
 
 
 def unfolded_rows(records: Iterator[Record], name: str, known: tuple) -> Iterator[Record]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import is_media, plain_name
-from parts.foundation.messages import RowFlaw, UserError, say, suggest
-from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, line_of
+from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, flaw_of
 from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts, marks_answer
@@ -23,33 +23,53 @@ from programs.data_loader.reading import Settings, distinct_names, expand, readi
 FEW_PROMPTS = 20
 
 
+def at_path(row: dict, source: str, raw: dict[str, str]):
+    """The value of a column, or at a dotted path in one; None where there is none. `raw`: {known name: own name}."""
+    head, *path = [source] if source in row or source in raw else source.split(".")
+    value = row
+    for key in [raw.get(head, head), *path]:
+        if isinstance(value, list) and key.isdecimal():
+            value = dict(enumerate(value)).get(int(key))
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def raw_names(row: dict) -> dict[str, str]:
+    """{known name: the row's own name}, as messages say known names."""
+    return {known: name for name, known in new_names(tuple(row)).items()}
+
+
 def remapped(row: dict, settings: Settings) -> dict:
     """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path.
 
     Where a cell holds messages as JSON text, the row has the messages.
     """
-    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    raw = raw_names(row)
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
-    taken = {}
-    for name, source in settings.mapping.items():
-        head, *path = [source] if source in row or source in raw else source.split(".")
-        value, inside = row, [raw.get(head, head), *path]
-        for key in inside:
-            if isinstance(value, list) and key.isdecimal():
-                value = dict(enumerate(value)).get(int(key))
-            else:
-                value = value.get(key) if isinstance(value, dict) else None
-        if value is None:
-            advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
-            raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
-        taken[name] = value
+    mapped = {name: at_path(row, source, raw) for name, source in settings.mapping.items()}
+    if name := next((name for name, value in mapped.items() if value is None), ""):
+        source = settings.mapping[name]
+        advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
+        raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
     for source in settings.mapping.values():
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in settings.mapping.values()]
-    if clash := [name for name in taken if row.get(name) is not None and name not in paths]:
+    if clash := [name for name in mapped if row.get(name) is not None and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return known_names(with_chats({**taken, **{name: value for name, value in row.items() if name not in taken}}))
+    return known_names(with_chats({**mapped, **{name: value for name, value in row.items() if name not in mapped}}))
+
+
+def check_mapping(rows: list[dict], settings: Settings, file: str) -> None:
+    """Raise UserError for a column of --map that none of the rows has: once, not for each row."""
+    rows = [{name: value for name, value in row.items() if name not in settings.drop} for row in rows]
+    columns = [*dict.fromkeys(itertools.chain.from_iterable(rows))]
+    for name, source in settings.mapping.items():
+        known = any(source in row or at_path(row, source, raw_names(row)) is not None for row in rows)
+        near = suggest(source, columns).replace("; try ", f"; try --map {name}=") or f"; try --map {name}=COLUMN"
+        got = f"{file}: got --map {name}={source}, and no row has {source!r}"
+        need(known or not rows, f"{got}; expected one of the columns {', '.join(columns)[:500]}{near}")
 
 
 class RowReader:
@@ -135,7 +155,9 @@ class RowReader:
             return
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
-        first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
+        first = ""
+        if rejected:
+            first = f"; the first bad one: {rejected[0]['file']}:{rejected[0]['line']}: {flaw_of(rejected[0])}"
         raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
@@ -201,6 +223,8 @@ class RowReader:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
         settings, label = self.settings, "stdin" if file == "-" else file
         head = list(itertools.islice(records, HEAD))
+        if settings.on_bad == "fail" or len(head) < HEAD:  # else a later row may have the column
+            check_mapping([record.row for record in head if record.row is not None], settings, label)
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for record in head:
             with contextlib.suppress(RowFlaw):

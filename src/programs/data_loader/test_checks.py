@@ -2,8 +2,6 @@
 
 import ast
 import functools
-import itertools
-import re
 import warnings
 
 from programs.data_loader.bad_rows import BadRow, shown
@@ -103,10 +101,7 @@ ENTRY_ADVICE = "--map entry_point=COLUMN"
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
     """Raise BadRow unless something in Python tests is counted, and what they test has a name."""
-    trees = [parsed(source) for source in sources]
-    if (entry_point or not any(NAMES_OF_CHECKS.search(source) for source in sources)) and asserts_plainly(trees):
-        return  # nearly all
-    live, idle = live_nodes(trees, entry_point)
+    live, idle = live_nodes([parsed(source) for source in sources], entry_point)
     if entry_point is None and any(function.name == "check" for function in idle):
         raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
     if not any(map(is_counted, live)):
@@ -115,18 +110,6 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     if entry_point is None and "candidate" in unbound(live) and "candidate" not in said:
         raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
-
-
-NAMES_OF_CHECKS = re.compile("check|candidate")
-
-
-def asserts_plainly(trees: list[ast.Module]) -> bool:
-    """Whether tests count something at their top level, or in a check or test function that stands there."""
-    for node in itertools.chain.from_iterable(tree.body for tree in trees):
-        called = isinstance(node, FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
-        if any(map(is_counted, node.body if called else [node])):
-            return True
-    return False
 
 
 def live_nodes(trees: list[ast.Module], entry_point: str | None) -> tuple[list[ast.AST], list]:

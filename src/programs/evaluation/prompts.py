@@ -1,6 +1,6 @@
 """Shots, templates, encoding."""
 
-from parts.data.chat import chat_text
+from parts.data.chat import chat_text, joined_text
 from parts.data.prompts import encode_text
 from parts.foundation.messages import UserError
 from parts.rewards.reward_texts import user_text
@@ -14,7 +14,7 @@ def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bo
     as_text = [(user_text(q) if isinstance(q, list) else q, answer) for q, answer in shots]
     if not chat:
         if isinstance(question, list):  # the form that trainers give to a chat without a template
-            question = "\n".join(message["content"] for message in question) + "\n"
+            question = joined_text(question)
         worked = "".join(f"{q} {answer}\n\n" for q, answer in as_text)
         return (f"{system}\n\n" if system else "") + worked + question
     messages = [dict(m) for m in question] if isinstance(question, list) else [{"role": "user", "content": question}]

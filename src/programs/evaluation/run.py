@@ -7,7 +7,7 @@ import math
 import time
 from pathlib import Path
 
-from parts.data.chat import template_marks, template_settings
+from parts.data.chat import TemplateForm, template_settings
 from parts.data.question_parts import warn_unread
 from parts.foundation.messages import UserError, need, say
 from parts.reading.paired_tests import summarize
@@ -88,14 +88,14 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     room = (model.max_length or math.inf) - limit
     if not task.logprobs:
         need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
-    marks = template_marks(model.tokenizer) if chat and model.tokenizer else []
+    form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
     for row in rows:
         if type(task) is Perplexity:
             prompts.append(task.text(row))
             requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
             continue
         question = task.question(row)
-        templated = isinstance(question, str) and any(mark in question for mark in marks)
+        templated = form is not None and form.holds(question)
         need(
             not templated or not (worked or config.system_prompt),
             f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "

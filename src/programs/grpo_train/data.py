@@ -3,8 +3,8 @@
 from parts.data.chat import as_turns, check_template, template_settings
 from parts.data.prompts import RESERVED, checked_ids
 from parts.data.question_parts import warn_unread
-from parts.data.rows import check_prompt, read_rows
-from parts.foundation.messages import need, say, suggest
+from parts.data.rows import prompt_of, read_rows
+from parts.foundation.messages import need, say
 from parts.networks.tokenizers import open_tokenizer
 from programs.grpo_train.settings import Config, trainer_fields
 
@@ -26,13 +26,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        near = (
-            suggest(column, list(row)).replace("try", "try --prompt_column")
-            or "; try --prompt_column NAME, or data_loader.py"
-        )
-        need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
-        given = row[column]
-        check_prompt(given, where)
+        given = prompt_of(row, column, where)
         prompt = as_turns(given, config.chat)
         kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
         first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt

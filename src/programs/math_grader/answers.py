@@ -6,7 +6,8 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from parts.rewards.stated_answers import HEDGE, corrected, has_mark, is_heading, marked_gold, marks, without_words
+from parts.data.answer_marks import is_heading, marked_gold
+from parts.rewards.stated_answers import HEDGE, corrected, has_mark, marks, without_words
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _clean, _is_enclosed, _split

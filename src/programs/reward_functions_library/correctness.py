@@ -4,7 +4,8 @@ import math
 import re
 from collections import Counter
 
-from parts.rewards.stated_answers import marked_gold, narrow
+from parts.data.answer_marks import marked_gold
+from parts.rewards.stated_answers import narrow
 from programs.reward_functions_library.contract import completion_text, reward
 from programs.reward_functions_library.neighbour_files import _load
 from programs.reward_functions_library.text_parts import (

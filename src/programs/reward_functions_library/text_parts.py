@@ -6,12 +6,12 @@ import math
 import re
 import string
 
+from parts.data.answer_marks import is_heading
 from parts.rewards.stated_answers import (
     HEDGE,
     NEGATED,
     ROUGHLY,
     corrected,
-    is_heading,
     marks,
     narrow,
     with_point,

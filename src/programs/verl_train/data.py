@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from parts.data.rows import check_prompt
+from parts.data.rows import prompt_of
 from parts.foundation.messages import need
 
 # of extra_info, beside columns
@@ -36,13 +36,7 @@ def verl_rows(
     written = []
     for index, row in enumerate(rows):
         where = f"row {index + 1}"
-        prompt = row.get(prompt_column)
-        need(
-            prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        check_prompt(prompt, where)
+        prompt = prompt_of(row, prompt_column, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         need(
             messages[-1]["role"] != "assistant",
