@@ -14,19 +14,20 @@ and option value that is accepted; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#        58-183  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       186-202  neighbour files  Loading the files beside this one
-#       205-348  options          Options of rewards, and which values make sense
-#       351-431  contract         What every reward function is and takes
-#       434-585  text parts       Finding answers, blocks and sections in texts
-#       588-745  correctness      Right answers
-#       748-818  programs         Programs that pass tests
-#       821-939  format           Layouts
-#      942-1060  length           Lengths
-#     1063-1161  style            Style and repetition
-#     1164-1342  judges           Models that judge
-#     1345-1458  combined         Rewards made of others
-#     1461-1507  presets          Presets, and other names
+#         59-82  answer marks     Final answers that worked solutions mark by a last line `#### 42`
+#        85-194  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       197-213  neighbour files  Loading the files beside this one
+#       216-359  options          Options of rewards, and which values make sense
+#       362-442  contract         What every reward function is and takes
+#       445-596  text parts       Finding answers, blocks and sections in texts
+#       599-756  correctness      Right answers
+#       759-829  programs         Programs that pass tests
+#       832-950  format           Layouts
+#      953-1071  length           Lengths
+#     1074-1172  style            Style and repetition
+#     1175-1353  judges           Models that judge
+#     1356-1469  combined         Rewards made of others
+#     1472-1518  presets          Presets, and other names
 
 import ast
 import asyncio
@@ -54,6 +55,32 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or the whole text."""
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else text).strip()
+
 
 # ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
 
@@ -118,7 +145,6 @@ _CORRECTION = re.compile(
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
-_VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
@@ -156,21 +182,6 @@ def without_words(answer: str) -> str:
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a long line, or words with text below it."""
-    if mark[0][0] != "#":
-        return False
-    end = text.find("\n", mark.end())
-    line = text[mark.end() : end if end >= 0 else None].strip(" \t*_")
-    return len(line) > 80 or (end >= 0 and not _VALUE.fullmatch(line) and not text[end:].isspace())
-
-
-def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or the whole text."""
-    ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
-    return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
 
 
 def corrected(text: str) -> str:

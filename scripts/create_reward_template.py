@@ -59,29 +59,29 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 #       171-175  bundle            Where this bundle and its embedded model, data and rewards lie
 #       178-308  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
 #       311-331  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       334-645  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       648-779  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       782-921  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      924-1057  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1060-1121  extracts          The part of a Python file that some of its names need, as a file of its own
-#     1124-1130  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1133-1325  user code         What a reward may change of the process: it and the trainer have each their own
-#     1328-1479  schema examples   An example of what a JSON Schema accepts, for tests of rewards
-#     1482-1633  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     1636-1900  new reward texts  Text of a new reward: the parts by task
-#     1903-2144  port texts        Text of a port
-#     2147-2221  recipes           Which parts a task takes
-#     2224-2285  assembly          Putting texts together
-#     2288-2464  check texts       Text of checks and self-tests
-#     2467-2559  rubric            Rules of a rubric as code
-#     2562-2742  json reward       The task json_schema: text of the reward, and the cases of its self-test
-#     2745-2821  new reward        A new reward
-#     2824-2897  weights           The weights of a list of rewards
-#     2900-3040  ports             Ports between TRL and verl
-#     3043-3356  code trial        The shortest code reward, and the programs that it is tried on
-#     3359-3420  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
-#     3423-3590  short             The shortest files: a final number, and a port with the reward inside
-#     3593-3836  command           The command line
+#       334-610  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       613-744  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       747-886  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      889-1022  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1025-1086  extracts          The part of a Python file that some of its names need, as a file of its own
+#     1089-1095  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1098-1290  user code         What a reward may change of the process: it and the trainer have each their own
+#     1293-1444  schema examples   An example of what a JSON Schema accepts, for tests of rewards
+#     1447-1598  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     1601-1865  new reward texts  Text of a new reward: the parts by task
+#     1868-2109  port texts        Text of a port
+#     2112-2186  recipes           Which parts a task takes
+#     2189-2250  assembly          Putting texts together
+#     2253-2429  check texts       Text of checks and self-tests
+#     2432-2524  rubric            Rules of a rubric as code
+#     2527-2707  json reward       The task json_schema: text of the reward, and the cases of its self-test
+#     2710-2786  new reward        A new reward
+#     2789-2862  weights           The weights of a list of rewards
+#     2865-3005  ports             Ports between TRL and verl
+#     3008-3321  code trial        The shortest code reward, and the programs that it is tried on
+#     3324-3385  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
+#     3388-3555  short             The shortest files: a final number, and a port with the reward inside
+#     3558-3801  command           The command line
 
 import argparse
 import ast
@@ -334,38 +334,22 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -397,16 +381,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -426,17 +407,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -523,32 +502,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -592,8 +558,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -627,22 +593,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)

@@ -4,7 +4,7 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib", "charset-normalizer",
+#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "charset-normalizer",
 # ]
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
@@ -28,42 +28,41 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#       104-143  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       146-149  bundle             Where this bundle and its embedded model, data and rewards lie
-#       152-282  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       285-305  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       308-619  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       622-753  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       756-936  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       939-976  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      979-1160  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1163-1240  answer marks       Final answers that worked solutions mark: a last line `#### 42`, or \boxed{42}
-#     1243-1328  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1331-1339  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1342-1363  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1366-1435  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
-#     1438-1448  batches            Padding, collating, micro-batches under a budget of tokens
-#     1451-1505  bad rows           Errors of rows, and limits
-#     1508-1549  media              Columns that hold images, video or audio
-#     1552-1741  messages           Chat messages
-#     1744-1912  json values        JSON values, one at a time, in bounded memory
-#     1915-2086  test checks        Tests that can be run at all
-#     2089-2200  answers and tests  Reference answers and tests
-#     2203-2280  passages           Texts that a question is about: passages, documents, tables
-#     2283-2501  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
-#     2504-2787  choices            Questions with choices
-#     2790-3188  forms              The forms that rows come in
-#     3191-3273  written rows       Rows that this script wrote before, or that verl reads
-#     3276-3453  form names         Forms by name, and which one a row has
-#     3456-3697  records            Records of each file format
-#     3700-3847  reading            Files, globs, hub and settings of reading
-#     3850-4173  writing            Rows written for each target
-#     4176-4463  row reader         Rows read, checked and counted
-#     4466-4548  batches            Batches of token ids
-#     4551-4636  inspection         Statistics of a data set
-#     4639-4680  held out           Held-out rows: which rows leave the training data, all those of a prompt together
-#     4683-4994  command            The command line
-#     4997-5220  loader             The data loader that shuffles, mixes and resumes
+#       103-142  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       145-148  bundle             Where this bundle and its embedded model, data and rewards lie
+#       151-281  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       284-304  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       307-583  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       586-717  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       720-900  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       903-940  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      943-1099  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1102-1164  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1167-1258  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1261-1269  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1272-1292  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1295-1364  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
+#     1367-1377  batches            Padding, collating, micro-batches under a budget of tokens
+#     1380-1439  bad rows           Errors of rows, and limits
+#     1442-1483  media              Columns that hold images, video or audio
+#     1486-1641  messages           Chat messages
+#     1644-1812  json values        JSON values, one at a time, in bounded memory
+#     1815-1971  test checks        Tests that can be run at all
+#     1974-2130  answers and tests  Reference answers and tests, and the columns that may hold them
+#     2133-2210  passages           Texts that a question is about: passages, documents, tables
+#     2213-2431  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2434-2717  choices            Questions with choices
+#     2720-3118  forms              The forms that rows come in
+#     3121-3203  written rows       Rows that this script wrote before, or that verl reads
+#     3206-3383  form names         Forms by name, and which one a row has
+#     3386-3586  records            Records of each file format
+#     3589-3736  reading            Files, globs, hub and settings of reading
+#     3739-4062  writing            Rows written for each target
+#     4065-4376  row reader         Rows read, checked and counted
+#     4379-4530  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     4533-4598  inspection         Statistics of a data set
+#     4601-4642  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4645-4957  command            The command line
 
 import argparse
 import array
@@ -308,38 +307,22 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -371,16 +354,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -400,17 +380,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -497,32 +475,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -566,8 +531,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -601,22 +566,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
@@ -1006,17 +970,6 @@ ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-# words of columns that hold what a model should write, and the field of the schema that takes them
-TARGET_WORDS = {
-    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
-    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
-    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
-    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
-    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
-    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
-}
-NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
-TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
 
 
@@ -1115,20 +1068,6 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
-def target_fields(row: dict) -> dict[str, str]:
-    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
-    fields = {}
-    for name, value in row.items():
-        stems = [word.removesuffix("s") for word in words_in(name)]
-        known = [
-            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
-        ]
-        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
-        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
-            fields[name] = known[0]
-    return fields
-
-
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -1162,12 +1101,12 @@ def has_letters(text: str) -> bool:
 
 # ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
 
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
 HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,
@@ -1182,27 +1121,18 @@ STATEMENTS = (
 )
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
 
 
 def hash_mark(text: str) -> re.Match | None:
-    """The last `####` of a text, its answer in group 1, or None where that is a heading or a comment.
+    """The last `####` of a worked solution, its answer in group 1; None where it is a heading, or in code.
 
     An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
 
@@ -1213,23 +1143,17 @@ def hash_mark(text: str) -> re.Match | None:
     if not marks:
         return None
     mark = marks[-1]
-    answer, rest = mark[1].strip(), text[mark.end() :].strip()
-    repeats = (
-        answer and "\n" not in rest and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", rest)
-    )
-    if text[: mark.start()].count("```") % 2:
+    answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
+    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+        text, below = text[: mark.end()], ""
+    if before.count("```") % 2 or is_heading(text, mark):
         return None
-    if rest and not repeats:  # only a number has text below it, and several are numbered headings
-        is_number = len(marks) == 1 and NUMBER.fullmatch(answer) and not answer.endswith(".")
-        return mark if is_number and not is_program(text) else None
-    if NUMBER.fullmatch(answer) or not answer:
-        return mark
+    is_number = NUMBER.fullmatch(answer) is not None
+    if below:  # only a number has text below it, and several are numbered headings
+        return mark if is_number and len(marks) == 1 and answer[-1] != "." and not is_program(text) else None
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
-    most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    is_title = HEADING.fullmatch(answer) or answer.endswith((":", "#"))
-    if words > most or len(answer) > 120 or is_title or is_program(text[: mark.start()]):
-        return None
-    return mark
+    most = 0 if before.rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
+    return mark if is_number or not answer or (words <= most and not is_program(before)) else None
 
 
 def is_program(text: str) -> bool:
@@ -1328,6 +1252,12 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
+
+
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
@@ -1359,8 +1289,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
@@ -1478,16 +1407,21 @@ class BadRows(UserError):
 
     def __init__(self, rejected: list[dict], count: int):
         self.rejected, self.count = rejected, count
-        lines = [line_of(item) for item in rejected[:20]]
-        more = [f"… and {count - len(lines)} more"] if count > len(lines) else []
+        lines: dict[tuple, list] = {}  # rows with the same flaw are one line
+        for item in rejected[:20]:
+            lines.setdefault((item["file"], flaw_of(item)), []).append(item["line"])
+        shown_rows = []
+        for (file, flaw), (first, *others) in lines.items():
+            also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
+            shown_rows.append(f"{file}:{first}: {flaw}{also}")
+        more = [f"… and {count - 20} more"] if count > 20 else []
         head = f"got {count} bad rows; expected none; try mending them, or --on_bad skip to leave them out"
-        super().__init__("\n".join([head, *lines, *more]))
+        super().__init__("\n".join([head, *shown_rows, *more]))
 
 
-def line_of(item: dict) -> str:
-    """One line about a rejected row."""
-    what = f"got {item['got']}; expected {item['expected']}; try {item['try']}"
-    return f"{item['file']}:{item['line']}: {item['field']}: {what}"
+def flaw_of(item: dict) -> str:
+    """What is wrong with a rejected row."""
+    return f"{item['field']}: got {item['got']}; expected {item['expected']}; try {item['try']}"
 
 
 def shown(value) -> str:
@@ -1559,18 +1493,8 @@ RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 GOLD_KEYS = (
     *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
     *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-    *(
-        "accepted_answers",
-        "golden_answer",
-        "golden_answers",
-        "ground_truth",
-        "ground_truths",
-        "golden",
-        "gold",
-        "target",
-        "expected",
-    ),
-    *("answers", "answers_spans", "final_decision", "label", "verification_info"),
+    *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
+    *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
 CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
@@ -1580,36 +1504,17 @@ PICK_KEYS = (
 )
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = (
-    *(
-        "tests",
-        "test_list",
-        "test_cases",
-        "unit_tests",
-        "unit_test",
-        "test_code",
-        "official_tests",
-        "input_output",
-        "public_test_cases",
-        "private_test_cases",
-    ),
-    *("public_tests", "private_tests", "generated_tests", "hidden_unit_tests", "test"),
+    *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
+    *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
+    *("hidden_unit_tests", "test"),
 )
 ROLES = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
+    **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
-    "gpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "function": "tool",
-    "observation": "tool",
-    "function_response": "tool",
-    "tool_response": "tool",
-    "function_call": "assistant",
+    **dict.fromkeys(("gpt", "bot", "model", "function_call"), "assistant"),
+    **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
+TEXT_PARTS = ("text", "input_text", "output_text")
 # who may speak after whom; None is the beginning
 MAY_FOLLOW = {
     "system": (None,),
@@ -1663,17 +1568,12 @@ def join_parts(parts: list, name: str) -> str:
     """
     texts = []
     for part in parts:
-        said = (
-            part.get("text", part.get("value")) if isinstance(part, dict) and part.get("type") in TEXT_PARTS else None
-        )
-        if not isinstance(said, str):
-            kind = part.get("type") if isinstance(part, dict) else part
+        kind = part.get("type") if isinstance(part, dict) else part
+        text = part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None
+        if not isinstance(text, str):
             raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
-        texts.append(said)
+        texts.append(text)
     return "".join(texts)
-
-
-TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 def without_placeholder(value):
@@ -2009,10 +1909,7 @@ ENTRY_ADVICE = "--map entry_point=COLUMN"
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
     """Raise BadRow unless something in Python tests is counted, and what they test has a name."""
-    trees = [parsed(source) for source in sources]
-    if (entry_point or not any(NAMES_OF_CHECKS.search(source) for source in sources)) and asserts_plainly(trees):
-        return  # nearly all
-    live, idle = live_nodes(trees, entry_point)
+    live, idle = live_nodes([parsed(source) for source in sources], entry_point)
     if entry_point is None and any(function.name == "check" for function in idle):
         raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
     if not any(map(is_counted, live)):
@@ -2021,18 +1918,6 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     if entry_point is None and "candidate" in unbound(live) and "candidate" not in said:
         raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
-
-
-NAMES_OF_CHECKS = re.compile("check|candidate")
-
-
-def asserts_plainly(trees: list[ast.Module]) -> bool:
-    """Whether tests count something at their top level, or in a check or test function that stands there."""
-    for node in itertools.chain.from_iterable(tree.body for tree in trees):
-        called = isinstance(node, FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
-        if any(map(is_counted, node.body if called else [node])):
-            return True
-    return False
 
 
 def live_nodes(trees: list[ast.Module], entry_point: str | None) -> tuple[list[ast.AST], list]:
@@ -2088,10 +1973,41 @@ def unbound(nodes: list[ast.AST]) -> set[str]:
 
 # --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
+BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
 LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
+# words of columns that hold what a model should write, and the field of the schema that takes them
+TARGET_WORDS = {
+    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
+    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
+    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
+    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
+    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
+    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
+}
+NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
+TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    found = list(BOXED.finditer(text))
+    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    if match is None or not match[1]:
+        return text[match.end()] if match else None  # \boxed 5
+    depth, escaped = 1, False
+    for at in range(match.end(), len(text)):
+        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
+        escaped = text[at] == "\\" and not escaped
+        if depth == 0:
+            return text[match.end() : at].strip()
+    return None
 
 
 def gold_of(text: str) -> str | None:
@@ -2198,6 +2114,20 @@ def tests_from_json(text: str, name: str, expected: str = "tests as JSON text, o
     except BadRow as error:
         raise BadRow(name, error.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)
+
+
+def target_fields(row: dict) -> dict[str, str]:
+    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
+    fields = {}
+    for name, value in row.items():
+        stems = [word.removesuffix("s") for word in words_in(name)]
+        known = [
+            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
+        ]
+        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
+        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
+            fields[name] = known[0]
+    return fields
 
 
 # --------------------------------------------------------------------- passages (src/programs/data_loader/passages.py)
@@ -3488,48 +3418,26 @@ def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
 
 
 def json_values(stream) -> Iterator[Record]:
-    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL.
-
-    Objects one a line are read as lines, so that a broken one costs no other.
-    """
+    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL."""
     data = stream.read()
-    first = data.strip().split(b"\n", 1)[0]
     try:
         text = data.decode()
-        whole = first[:1] == b"[" or not isinstance(JsonDecoder().decode(first.decode().strip())[0], dict)
     except UnicodeDecodeError:
+        text = ""
+    if not text or (data.lstrip()[:1] != b"[" and has_line_object(data)):
         yield from json_lines(io.BytesIO(data))
-        return
-    except BadRow:
-        whole = not looks_like_lines(data)
-    if not whole and b"\n" in data.strip():
-        yield from json_lines(io.BytesIO(data))
-        return
-    yield from values_of(text)
+    else:
+        yield from values_of(text)
 
 
-def looks_like_lines(data: bytes) -> bool:
-    """Whether some line after a broken first one is an object by itself."""
-    for line in itertools.islice(data.split(b"\n"), 1, HEAD):
+def has_line_object(data: bytes) -> bool:
+    """Whether one of the first lines is an object by itself: in JSONL a broken line costs no other."""
+    for line in itertools.islice(data.split(b"\n"), HEAD):
         with contextlib.suppress(BadRow, UnicodeDecodeError):
             text = line.decode().strip()
-            value, end = JsonDecoder().decode(text)
-            if isinstance(value, dict) and end == len(text) and line[:1] == b"{":
+            if line[:1] == b"{" and JsonDecoder().decode(text)[1] == len(text):
                 return True
     return False
-
-
-class Lines:
-    """Numbers of the lines in which growing positions of a text stand."""
-
-    def __init__(self, text: str):
-        self.text, self.line, self.counted = text, 1, 0
-
-    def at(self, position: int) -> int:
-        """The line of a position, no smaller than the one before."""
-        self.line += self.text.count("\n", self.counted, position)
-        self.counted = position
-        return self.line
 
 
 def values_of(text: str) -> Iterator[Record]:
@@ -3537,63 +3445,44 @@ def values_of(text: str) -> Iterator[Record]:
 
     A comma too many or too few is a flaw of its own that costs no value; what follows a value without an end is lost.
     """
-    decoder, lines, at = JsonDecoder(), Lines(text), JSON_SPACE.match(text).end()
+    decoder, line, counted, at = JsonDecoder(), 1, 0, JSON_SPACE.match(text).end()
     inside = text.startswith("[", at)
-    at, before = at + inside, 0  # values so far
+    at, is_first = at + inside, True
     while True:
         begin, at = at, COMMAS.match(text, at).end()
-        closed = inside and text.startswith("]", at)
-        if flaw := comma_flaw(text[begin:at], inside, not before, closed or at == len(text)):
-            yield misplaced_comma(text, begin, at, flaw, lines)
-        line = lines.at(at)
-        if closed or at == len(text):
+        is_closed = inside and text.startswith("]", at)
+        is_last = is_closed or at == len(text)
+        if (count := text.count(",", begin, at)) != (wanted := int(inside and not is_first and not is_last)):
+            yield misplaced_comma(text, begin, at, count, wanted)
+        if is_last:
             break
+        line, counted = line + text.count("\n", counted, at), at
         try:
             value, end = decoder.decode(text, at)
         except BadRow as error:
-            what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
-            yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
+            parts = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
+            yield broken(line, BadRow(**parts, advice="mending it, as nothing after it could be read"), text[at:])
             return
-        yield value_record(decoder, value, text[at:end], line)
-        at, before = end, before + 1
-    if inside and not closed:
+        try:
+            yield Record(line, decoder.check(value, text[at:end]))
+        except BadRow as error:
+            yield broken(line, error, text[at:end])
+        at, is_first = end, False
+    line += text.count("\n", counted, at)
+    if inside and not is_closed:
         yield broken(line, BadRow("row", "an array without end", "`]` at its end"), text[-100:])
     elif inside and (rest := text[at + 1 :].strip()):
         yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
 
 
-def value_record(decoder: JsonDecoder, value, text: str, line: int) -> Record:
-    """The record of a value that was just decoded."""
-    try:
-        return Record(line, decoder.check(value, text))
-    except BadRow as error:
-        return broken(line, error, text)
-
-
-def comma_flaw(between: str, inside: bool, first: bool, last: bool) -> str:
-    """What is wrong with the commas between two values, or "" if nothing is."""
-    count = between.count(",")
-    if not inside:
-        return "a comma outside an array" if count else ""
-    if first and last:
-        return "a comma in an array without values" if count else ""
-    if first:
-        return "a comma before the first value" if count else ""
-    if last:
-        return "a comma after the last value" if count else ""
-    return "no comma between two values" if not count else f"{count} commas in a row" if count > 1 else ""
-
-
-def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) -> Record:
-    """The record of a flaw of commas: it names the place of the comma that is wrong, or where one is missing."""
-    at = text.find(",", begin, end)
-    if flaw.endswith("in a row"):
-        at = text.find(",", at + 1, end)
-    at = end if at < 0 else at
+def misplaced_comma(text: str, begin: int, end: int, count: int, wanted: int) -> Record:
+    """The record of a flaw of commas: it names the place of the first that is too many, or where one is missing."""
+    commas = [at for at in range(begin, end) if text[at] == ","]
+    at = commas[wanted] if count > wanted else end
     column = at - text.rfind("\n", 0, at)
-    got = f"{flaw} (at column {column}, near {nearby(text, at)})"
+    got = f"{'a comma too many' if count > wanted else 'no comma'} (at column {column}, near {nearby(text, at)})"
     error = BadRow("row", got, "one comma between two values of an array, and no other", "mending the commas there")
-    return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
+    return broken(text.count("\n", 0, at) + 1, error, text[max(at - 50, 0) : at + 50])
 
 
 def unfolded_rows(records: Iterator[Record], name: str, known: tuple) -> Iterator[Record]:
@@ -4178,33 +4067,53 @@ def bare(value):
 FEW_PROMPTS = 20
 
 
+def at_path(row: dict, source: str, raw: dict[str, str]):
+    """The value of a column, or at a dotted path in one; None where there is none. `raw`: {known name: own name}."""
+    head, *path = [source] if source in row or source in raw else source.split(".")
+    value = row
+    for key in [raw.get(head, head), *path]:
+        if isinstance(value, list) and key.isdecimal():
+            value = dict(enumerate(value)).get(int(key))
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def raw_names(row: dict) -> dict[str, str]:
+    """{known name: the row's own name}, as messages say known names."""
+    return {known: name for name, known in new_names(tuple(row)).items()}
+
+
 def remapped(row: dict, settings: Settings) -> dict:
     """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path.
 
     Where a cell holds messages as JSON text, the row has the messages.
     """
-    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    raw = raw_names(row)
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
-    taken = {}
-    for name, source in settings.mapping.items():
-        head, *path = [source] if source in row or source in raw else source.split(".")
-        value, inside = row, [raw.get(head, head), *path]
-        for key in inside:
-            if isinstance(value, list) and key.isdecimal():
-                value = dict(enumerate(value)).get(int(key))
-            else:
-                value = value.get(key) if isinstance(value, dict) else None
-        if value is None:
-            advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
-            raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
-        taken[name] = value
+    mapped = {name: at_path(row, source, raw) for name, source in settings.mapping.items()}
+    if name := next((name for name, value in mapped.items() if value is None), ""):
+        source = settings.mapping[name]
+        advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
+        raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
     for source in settings.mapping.values():
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in settings.mapping.values()]
-    if clash := [name for name in taken if row.get(name) is not None and name not in paths]:
+    if clash := [name for name in mapped if row.get(name) is not None and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return known_names(with_chats({**taken, **{name: value for name, value in row.items() if name not in taken}}))
+    return known_names(with_chats({**mapped, **{name: value for name, value in row.items() if name not in mapped}}))
+
+
+def check_mapping(rows: list[dict], settings: Settings, file: str) -> None:
+    """Raise UserError for a column of --map that none of the rows has: once, not for each row."""
+    rows = [{name: value for name, value in row.items() if name not in settings.drop} for row in rows]
+    columns = [*dict.fromkeys(itertools.chain.from_iterable(rows))]
+    for name, source in settings.mapping.items():
+        known = any(source in row or at_path(row, source, raw_names(row)) is not None for row in rows)
+        near = suggest(source, columns).replace("; try ", f"; try --map {name}=") or f"; try --map {name}=COLUMN"
+        got = f"{file}: got --map {name}={source}, and no row has {source!r}"
+        need(known or not rows, f"{got}; expected one of the columns {', '.join(columns)[:500]}{near}")
 
 
 class RowReader:
@@ -4290,7 +4199,9 @@ class RowReader:
             return
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
-        first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
+        first = ""
+        if rejected:
+            first = f"; the first bad one: {rejected[0]['file']}:{rejected[0]['line']}: {flaw_of(rejected[0])}"
         raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
@@ -4356,6 +4267,8 @@ class RowReader:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
         settings, label = self.settings, "stdin" if file == "-" else file
         head = list(itertools.islice(records, HEAD))
+        if settings.on_bad == "fail" or len(head) < HEAD:  # else a later row may have the column
+            check_mapping([record.row for record in head if record.row is not None], settings, label)
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for record in head:
             with contextlib.suppress(RowFlaw):
@@ -4465,6 +4378,14 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
 # ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
 
+INSTEAD = {  # arguments of create_dataloader that it no longer takes
+    **dict.fromkeys(
+        ("weights", "mix_until"), "datasets.interleave_datasets with probabilities, on files of write_rows"
+    ),
+    "curriculum": "a file sorted by that column, and no shuffle_seed",
+    **dict.fromkeys(("streaming", "shuffle_buffer"), "stream_dataset in torch's DataLoader"),
+}
+
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
@@ -4487,65 +4408,126 @@ class Collator:
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
-        clash = {"input_ids", "attention_mask"} & set(names)
-        need(
-            not clash, f"got the column {', '.join(clash)}, which the batch has itself; expected another name; try drop"
-        )
+        clash = ", ".join({"input_ids", "attention_mask"} & set(names))
+        need(not clash, f"got the column {clash}, which the batch has itself; expected another name; try drop")
         ids, mask = left_pad([prompt_ids(self.tokenizer, row) for row in rows], self.pad_id, None)
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-def buffered_shuffle(rows: Iterator[dict], size: int, rng: random.Random) -> Iterator[dict]:
-    """Rows in random order as far as a buffer of so many allows."""
-    held = list(itertools.islice(rows, size))
-    rng.shuffle(held)
-    for row in rows:
-        at = rng.randrange(len(held))
-        held[at], row = row, held[at]
-        yield row
-    yield from held
+class PromptLoader:
+    """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
+    The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
+    `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
+    that are longer than max_prompt_tokens.
+    """
 
-@dataclass
-class RowSet:
-    """One set of rows: a list, or a function that starts reading it anew."""
+    def __init__(self, rows: list[dict], collator: Collator, settings: dict):
+        self.collator, self.settings, self.epoch, self.position = collator, settings, 0, 0
+        longest = settings["max_prompt_tokens"]
+        if longest is not None:
+            fitting = [row for row in rows if len(prompt_ids(collator.tokenizer, row)) <= longest]
+            need(fitting, f"got no prompt within max_prompt_tokens {longest}; expected some; try a higher one")
+        self.rows = rows if longest is None else fitting
+        self.left_out = len(rows) - len(self.rows)
+        if self.left_out:
+            say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
+        # what the order of rows depends on: a position means nothing where it differs
+        names = ("shuffle_seed", "max_prompt_tokens", "world_size")
+        self.order = {name: settings[name] for name in names} | {"rows": digest([row["id"] for row in self.rows]).hex()}
 
-    name: str
-    rows: list[dict] | None
-    read: Callable[[], Iterator[dict]] | None = None
-    ids: str | None = None
-
-    def mark(self) -> str | None:
-        """What stands for the ids of all rows; None where they are streamed."""
-        if self.rows is not None and self.ids is None:
-            self.ids = digest([row["id"] for row in self.rows]).hex()
-        return self.ids
-
-    def one_pass(self, seed: str | None, curriculum, buffer: int) -> Iterator[dict]:
-        """All rows once: as they stand, shuffled by the seed, or in the order of the curriculum."""
-        rng = random.Random(seed) if seed is not None else None
-        if self.rows is None:
-            return buffered_shuffle(self.read(), buffer, rng) if rng else self.read()
+    def __iter__(self) -> Iterator[dict]:
+        rank, world, seed = (self.settings[name] for name in ("rank", "world_size", "shuffle_seed"))
         order = list(range(len(self.rows)))
-        if rng:
-            rng.shuffle(order)
-        if curriculum is not None:  # the sort is stable: rows of one level stay shuffled
-            keys = [difficulty(row, curriculum) for row in self.rows]
-            try:
-                order.sort(key=keys.__getitem__, reverse=isinstance(curriculum, str) and curriculum.startswith("-"))
-            except TypeError as error:
-                raise UserError(f"got curriculum values that have no order ({error}); expected all numbers") from None
-        return (self.rows[index] for index in order)
+        if seed is not None:
+            random.Random(f"{seed} {self.epoch}").shuffle(order)
+        while group := order[self.position : self.position + self.settings["batch_size"] * world]:
+            self.position += len(group)
+            if indices := group[rank : len(group) - len(group) % world : world]:  # each process as many rows
+                yield self.collator([self.rows[index] for index in indices])
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        world = self.settings["world_size"]
+        full, rest = divmod(len(self.rows), self.settings["batch_size"] * world)
+        return full + (rest >= world)
+
+    def state_dict(self) -> dict:
+        """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
+        return {"epoch": self.epoch, "position": self.position, "order": self.order}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on where a loader with the same rows and settings stood."""
+        fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
+        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
+        wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
+        need(not wrong, f"got a position of a loader with other {wrong}; expected the same rows and settings")
+        self.epoch, self.position = state["epoch"], state["position"]
 
 
-def difficulty(row: dict, curriculum):
-    """What the curriculum sorts by: a column (`-column`: falling) or a function of the row."""
-    if callable(curriculum):
-        return curriculum(row)
-    name = curriculum.removeprefix("-")
-    has = f"got row {row.get('id')!r} with the columns {', '.join(row)}"
-    need(row.get(name) is not None, f"{has}; expected the curriculum's column {name!r}{suggest(name, list(row))}")
-    return row[name]
+def create_dataloader(
+    kind: str,
+    sources,
+    tokenizer,
+    *,
+    batch_size: int,
+    max_prompt_tokens: int | None = None,
+    shuffle_seed: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    **reading,
+) -> PromptLoader:
+    """Batches of prompts with all their columns, from any input that load_rows reads.
+
+    Args:
+        kind: one of KINDS, a registered format, or "auto".
+        sources: an input or a list of them.
+        tokenizer: a Hugging Face tokenizer; its chat template makes the text.
+        batch_size: prompts a batch and process; the last of an epoch may be smaller.
+        max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
+        shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
+        rank, world_size: this process and how many there are; each gets other rows of the same order.
+        **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, max_bytes, …
+
+    Raises:
+        UserError: an argument cannot be used, or an input cannot be read; BadRows where rows do not fit.
+    """
+    need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
+    need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
+    for name, other in INSTEAD.items():
+        need(name not in reading, f"got the argument {name}, which create_dataloader no longer takes; try {other}")
+    settings = {"batch_size": batch_size, "max_prompt_tokens": max_prompt_tokens, "shuffle_seed": shuffle_seed}
+    settings |= {"rank": rank, "world_size": world_size}
+    return PromptLoader(load_rows(sources, kind, **reading).rows, Collator(tokenizer), settings)
+
+
+def stream_dataset(kind: str, sources, **reading):
+    """The rows as a torch IterableDataset, read while iterating, for files larger than memory.
+
+    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; each of its workers, in each process of
+    torch.distributed, yields other rows. A bad row raises BadRows at once unless on_bad is "skip".
+    """
+    import torch
+
+    settings = reading_settings(kind, reading)
+
+    def refuse(item: dict) -> None:
+        if settings.on_bad == "fail":
+            raise BadRows([item], 1)
+
+    class RowStream(torch.utils.data.IterableDataset):
+        """Rows of this worker."""
+
+        def __iter__(self):
+            info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
+            rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
+            worker, workers = (info.id, info.num_workers) if info else (0, 1)
+            reader = RowReader(sources, settings, refuse)
+            yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
+            reader.need_rows()
+
+    return RowStream()
 
 
 # ----------------------------------------------------------------- inspection (src/programs/data_loader/inspection.py)
@@ -4616,26 +4598,6 @@ class Stats:
         }
 
 
-def plot_lengths(stats: Stats, path: Path) -> None:
-    """Write a histogram of prompt lengths, in tokens where there is a tokenizer."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    name = "prompt_tokens" if stats.lengths["prompt_tokens"] else "prompt_chars"
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.hist(stats.lengths[name], bins=50)
-    for label, value in percentiles(stats.lengths[name]).items():
-        axes.axvline(value, linestyle="--", linewidth=1, color="black")
-        axes.annotate(f"{label} {value}", (value, axes.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=8)
-    axes.set(xlabel=name.replace("_", " "), ylabel="rows")
-    figure.tight_layout()
-    with new_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    pyplot.close(figure)
-
-
 # --------------------------------------------------------------------- held out (src/programs/data_loader/held_out.py)
 
 
@@ -4682,88 +4644,92 @@ def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
 
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
+SEVERAL = {"action": "extend", "nargs": "+", "default": []}
+FLAGS = {  # name: (help, what argparse gets)
+    "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
+    "out": ("file to write, .jsonl or .parquet", {"type": Path, "metavar": "FILE"}),
+    "for": ("who reads the output", {"dest": "target", "choices": TARGETS, "default": "ours"}),
+    "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
+    "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
+    "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
+    "plot": (argparse.SUPPRESS, {}),
+    "validate": (
+        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
+        {"action": "store_true"},
+    ),
+    "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
+    "split": (
+        "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl",
+        {"metavar": "[NAME=]N"},
+    ),
+    "seed": ("of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
+    "dedup": ("leave out rows whose prompt, answer, tests and completions came before", {"action": "store_true"}),
+    "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),
+    "shuffle": ("shuffle the output by this seed", {"type": int, "metavar": "SEED"}),
+    "map": ("field=column, the column perhaps a dotted path", {**SEVERAL, "metavar": "F=C"}),
+    "drop": ("columns to leave out, those that are added (source, id) too", {**SEVERAL, "metavar": "COLUMN"}),
+    "on_bad": (
+        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
+        {"choices": ("fail", "skip"), "default": "fail"},
+    ),
+    "txt_sep": (
+        r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)",
+        {"metavar": "TEXT"},
+    ),
+    "input_format": (
+        "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names",
+        {"metavar": "NAME"},
+    ),
+    "encoding": ("of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", {"metavar": "NAME"}),
+    "delimiter": (
+        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
+        {"metavar": "C"},
+    ),
+    "max_bytes": (
+        "what one packed file may unpack to",
+        {"type": int, "default": DEFAULT_MAX_BYTES, "metavar": "N"},
+    ),
+    "json": ("print one JSON object on stdout", {"action": "store_true"}),
+}
+
 
 def make_command() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
         description=__doc__,
-        formatter_class=raw,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
     parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
-
-    def flag(name: str, help: str, **options) -> None:
+    for name, (text, options) in FLAGS.items():
         default = options.get("default")
-        text = help + (f" (default: {default})" if default not in (None, "", []) else "")
+        text += f" (default: {default})" if default else ""
         parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
-
-    flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
-    flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
-    flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
-    flag("data_source", "verl's data_source of all rows (default: each row's source)", metavar="NAME")
-    flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
-    flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
-    flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
-    flag(
-        "validate",
-        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
-        action="store_true",
-    )
-    flag("limit", "stop after N good rows", type=int, metavar="N")
-    split = "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl"
-    flag("split", split, metavar="[NAME=]N")
-    flag("seed", "of --split (default: that of --shuffle, else 0)", type=int, metavar="SEED")
-    flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
-    flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
-    flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
-    flag("map", "field=column, the column perhaps a dotted path", action="extend", nargs="+", metavar="F=C", default=[])
-    flag(
-        "drop",
-        "columns to leave out, those that are added (source, id) too",
-        action="extend",
-        nargs="+",
-        metavar="COLUMN",
-        default=[],
-    )
-    flag(
-        "on_bad",
-        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
-        choices=("fail", "skip"),
-        default="fail",
-    )
-    flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
-    flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
-    flag("encoding", "of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", metavar="NAME")
-    flag(
-        "delimiter",
-        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
-        metavar="C",
-    )
-    flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
-    flag("json", "print one JSON object on stdout", action="store_true")
     return parser
 
 
 def settings_of(args) -> Settings:
     """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
-    modes = args.out or args.inspect or args.validate or args.plot
-    need(modes, "got nothing to do; expected --out FILE, --inspect or --validate")
-    need(
-        not (args.validate and args.out),
-        "got --validate with --out; expected one of them, as --validate writes nothing",
+    need(args.plot is None, "got --plot, which is gone; try --inspect, which prints the lengths' percentiles")
+    rules = (
+        (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
+        (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
+        (args.out or (not args.split and args.shuffle is None), "--split or --shuffle without --out; expected --out"),
+        (
+            args.target == "verl" or args.data_source is None,
+            f"--data_source with --for {args.target}; expected --for verl, which has such a column",
+        ),
+        (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
+        (
+            args.split or args.seed is None,
+            "--seed without --split; expected both; try --shuffle SEED for an order",
+        ),
+        (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
     )
-    need(
-        args.out or not (args.split or args.shuffle is not None),
-        "got --split or --shuffle without --out; expected --out",
-    )
-    wrong = f"got --data_source with --for {args.target}; expected --for verl, which has such a column"
-    need(args.target == "verl" or args.data_source is None, wrong)
-    need(args.data_source != "", "got --data_source ''; expected a name, such as openai/gsm8k")
-    need(args.split or args.seed is None, "got --seed without --split; expected both; try --shuffle SEED for an order")
-    need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
+    for holds, got in rules:
+        need(holds, f"got {got}")
     wrong = [item for item in args.map if "=" not in item]
     need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
     if args.out:
@@ -4777,7 +4743,7 @@ def settings_of(args) -> Settings:
         need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
     separator = args.txt_sep
     if separator is not None:
-        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], "\\"), separator)
     names = ("kind", "on_bad", "limit", "max_bytes", "input_format", "dedup", "encoding", "delimiter")
     return Settings(
         **{name: getattr(args, name) for name in names},
@@ -4850,10 +4816,10 @@ class Run:
         """Go through all rows once."""
         from tqdm import tqdm
 
-        args, looks = self.args, self.args.inspect or self.args.plot
+        args = self.args
         drop = {*args.drop} - {*self.reader.settings.mapping}  # --map puts another column in the place of a dropped one
         for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
-            if looks:
+            if args.inspect:
                 self.stats.add(row, self.reader.current)
             if args.out:
                 self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
@@ -4905,7 +4871,6 @@ class Run:
 
     def report(self) -> dict:
         """The report that --json prints."""
-        looks = self.args.inspect or self.args.plot
         return {
             "kind": self.reader.kind,
             "why": self.reader.why,
@@ -4914,7 +4879,7 @@ class Run:
             "unread": dict(self.reader.unread),
             "no_answer": {name: count for (name, _), count in self.reader.untaken.items()},
             "errors": self.first_rejected,
-            "stats": self.stats.report() if looks else {},
+            "stats": self.stats.report() if self.args.inspect else {},
         }
 
 
@@ -4933,8 +4898,6 @@ def run_command(args) -> int:
             error = nothing
     if args.out and not error:
         run.write()
-    if args.plot and counts["kept"]:
-        plot_lengths(run.stats, args.plot)
     run.reader.say_notes()
     if collapse := run.reader.collapse():
         say(f"warning: {collapse}")
@@ -4992,229 +4955,3 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-# ------------------------------------------------------------------------- loader (src/programs/data_loader/loader.py)
-
-
-class PromptLoader:
-    """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
-
-    The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
-    `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    that are longer than max_prompt_tokens.
-    """
-
-    def __init__(self, sets: list[RowSet], collator: Collator, settings: dict):
-        self.sets, self.collator, self.settings = sets, collator, settings
-        self.epoch, self.position, self.left_out = 0, 0, 0
-        self.size = None
-        longest = settings["max_prompt_tokens"]
-        for rows in sets if longest is not None else ():
-            if rows.rows is not None:
-                kept = [row for row in rows.rows if self.fits(row)]
-                need(kept, f"got no prompt of {rows.name} within max_prompt_tokens {longest}; expected some")
-                rows.rows = kept
-        self.tell_left_out()
-
-    def tell_left_out(self) -> None:
-        """Say how many prompts were too long."""
-        if self.left_out:
-            longest = self.settings["max_prompt_tokens"]
-            count = f"{self.left_out} prompt" + "s" * (self.left_out > 1)
-            say(f"warning: left out {count} longer than max_prompt_tokens {longest}")
-
-    def fits(self, row: dict) -> bool:
-        """Whether a prompt is short enough; counts it where it is not."""
-        longest = self.settings["max_prompt_tokens"]
-        if longest is None or len(prompt_ids(self.collator.tokenizer, row)) <= longest:
-            return True
-        self.left_out += 1
-        return False
-
-    def one_pass(self, number: int, turn: int, epoch: int) -> Iterator[dict]:
-        """The rows of one set, for the turn-th time in an epoch."""
-        settings, rows = self.settings, self.sets[number]
-        seed = settings["shuffle_seed"]
-        seed = None if seed is None else f"{seed} {epoch} {number} {turn}"
-        found = rows.one_pass(seed, settings["curriculum"], settings["shuffle_buffer"])
-        return found if rows.rows is not None else filter(self.fits, found)
-
-    def rows_of(self, epoch: int) -> Iterator[dict]:
-        """The rows of an epoch in order.
-
-        With weights the next row comes from the set that is furthest behind its share. The epoch ends when every set
-        has been seen whole ("all", the smaller ones several times) or when one runs out ("first").
-        """
-        if self.settings["weights"] is None:
-            yield from self.one_pass(0, 0, epoch)
-            return
-        total = sum(self.settings["weights"])
-        shares = [weight / total for weight in self.settings["weights"]]
-        turns, drawn = [0] * len(shares), [0] * len(shares)
-        passes = [self.one_pass(number, 0, epoch) for number in range(len(shares))]
-        ahead = [next(rows, None) for rows in passes]
-        empty = [self.sets[number].name for number, row in enumerate(ahead) if row is None]
-        need(not empty, f"got no usable row from {', '.join(empty)}; expected some to mix in")
-        while True:
-            count = sum(drawn)
-            number = max(range(len(shares)), key=lambda i: (shares[i] * (count + 1) - drawn[i], -i))
-            yield ahead[number]
-            drawn[number] += 1
-            ahead[number] = next(passes[number], None)
-            if ahead[number] is None:
-                turns[number] += 1
-                if all(turns) or self.settings["mix_until"] == "first":
-                    return
-                passes[number] = self.one_pass(number, turns[number], epoch)
-                ahead[number] = next(passes[number])
-
-    def __iter__(self) -> Iterator[dict]:
-        rank, world = self.settings["rank"], self.settings["world_size"]
-        streams = any(part.rows is None for part in self.sets)
-        self.left_out = 0 if streams else self.left_out
-        rows = itertools.islice(self.rows_of(self.epoch), self.position, None)
-        for group in chunks(rows, self.settings["batch_size"] * world):
-            self.position += len(group)
-            if mine := group[rank : len(group) - len(group) % world : world]:  # each process as many rows
-                yield self.collator(mine)
-        if streams:
-            longest = self.settings["max_prompt_tokens"]
-            need(self.position, f"got no prompt within max_prompt_tokens {longest}; expected some")
-            self.tell_left_out()
-        self.epoch, self.position = self.epoch + 1, 0
-
-    def __len__(self) -> int:
-        """Batches of a whole epoch; TypeError where rows are streamed."""
-        if any(rows.rows is None for rows in self.sets):
-            raise TypeError("a streaming loader has no length")
-        if self.size is None:
-            self.size = sum(1 for _ in self.rows_of(self.epoch))
-        batch, world = self.settings["batch_size"], self.settings["world_size"]
-        full, rest = divmod(self.size, batch * world)
-        return full + (rest >= world)
-
-    def fingerprint(self) -> dict:
-        """What the order of rows depends on; a position means nothing where it differs."""
-        names = ("shuffle_seed", "weights", "mix_until", "shuffle_buffer", "max_prompt_tokens", "world_size")
-        curriculum = self.settings["curriculum"]
-        name = getattr(curriculum, "__qualname__", type(curriculum).__name__) if callable(curriculum) else curriculum
-        rows = [[s.name, s.mark()] for s in self.sets]
-        return {**{key: self.settings[key] for key in names}, "curriculum": name, "sets": rows}
-
-    def state_dict(self) -> dict:
-        """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
-        return {"epoch": self.epoch, "position": self.position, "order": self.fingerprint()}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Go on where a loader with the same rows and settings stood."""
-        mine = self.fingerprint()
-        fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
-        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = [key for key, value in mine.items() if state["order"].get(key) != value]
-        need(
-            not wrong, f"got a position of a loader with other {', '.join(wrong)}; expected the same rows and settings"
-        )
-        self.epoch, self.position = state["epoch"], state["position"]
-
-
-def create_dataloader(
-    kind: str,
-    sources,
-    tokenizer,
-    *,
-    batch_size: int,
-    max_prompt_tokens: int | None = None,
-    shuffle_seed: int | None = None,
-    weights: list[float] | None = None,
-    mix_until: str = "all",
-    curriculum: str | Callable | None = None,
-    streaming: bool = False,
-    shuffle_buffer: int = 10_000,
-    rank: int = 0,
-    world_size: int = 1,
-    **reading,
-) -> PromptLoader:
-    """Batches of prompts with all their columns, from any input that load_rows reads.
-
-    Args:
-        kind: one of KINDS, a registered format, or "auto".
-        sources: an input or a list of them; with weights, one weight for each.
-        tokenizer: a Hugging Face tokenizer; its chat template makes the text.
-        batch_size: prompts a batch and process; the last of an epoch may be smaller.
-        max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
-        shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
-        weights: shares of the sources in any stretch of rows.
-        mix_until: with weights, an epoch ends when "all" sets were seen whole, or when the "first" runs out.
-        curriculum: column (`-column` for falling) or function of a row; each epoch goes in its order.
-        streaming: read while iterating, for files larger than memory; shuffling then has a buffer of shuffle_buffer.
-        rank, world_size: this process and how many there are; each gets other rows of the same order.
-        **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, max_bytes, …
-
-    Raises:
-        UserError: an argument cannot be used, or an input cannot be read; BadRows where rows do not fit.
-    """
-    sources = [sources] if isinstance(sources, str | Path) else list(sources)
-    need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
-    need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
-    need(mix_until in ("all", "first"), f"got mix_until {mix_until!r}; expected all or first")
-    need(
-        not (streaming and curriculum is not None), "got a curriculum with streaming; expected rows that can be sorted"
-    )
-    if weights is not None:
-        weights = [float(weight) for weight in weights]
-        fits = len(weights) == len(sources) and all(math.isfinite(weight) and weight > 0 for weight in weights)
-        need(fits, f"got weights {weights} for {len(sources)} sources; expected a positive number for each")
-    sets = []
-    for part in [sources] if weights is None else [[source] for source in sources]:
-        name = ", ".join(map(str, part))
-        if streaming:
-            read = functools.partial(stream_rows, part, kind, reading)
-            sets.append(RowSet(name, None, read))
-        else:
-            sets.append(RowSet(name, load_rows(part, kind, **reading).rows))
-    if streaming:
-        reading_settings(kind, reading)  # mistakes show here, not at the first batch
-        expand(sources)
-    settings = {"batch_size": batch_size, "max_prompt_tokens": max_prompt_tokens, "shuffle_seed": shuffle_seed}
-    settings |= {"weights": weights, "mix_until": mix_until, "curriculum": curriculum}
-    settings |= {"shuffle_buffer": shuffle_buffer, "rank": rank, "world_size": world_size}
-    return PromptLoader(sets, Collator(tokenizer), settings)
-
-
-def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
-    """Rows while they are read; a bad one raises BadRows at once unless on_bad is "skip", and none at all UserError."""
-    settings = reading_settings(kind, reading)
-
-    def refuse(item: dict) -> None:
-        if settings.on_bad == "fail":
-            raise BadRows([item], 1)
-
-    reader, warned = RowReader(sources, settings, refuse), False
-    for row in reader:
-        if (reader.unread or reader.untaken) and not warned:  # the end of a stream may be days away
-            reader.say_notes()
-            warned = True
-        yield row
-    reader.need_rows()
-
-
-def stream_dataset(kind: str, sources, **reading):
-    """The rows as a torch IterableDataset, for a torch DataLoader with `collate_fn=Collator(tokenizer)`.
-
-    Each worker of the DataLoader, in each process of torch.distributed, yields other rows.
-    """
-    import torch
-
-    class RowStream(torch.utils.data.IterableDataset):
-        """Rows of this worker."""
-
-        def __iter__(self):
-            info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
-            rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
-            worker, workers = (info.id, info.num_workers) if info else (0, 1)
-            rows = stream_rows(sources, kind, reading)
-            return itertools.islice(rows, rank * workers + worker, None, world * workers)
-
-    reading_settings(kind, reading)
-    return RowStream()

@@ -45,59 +45,59 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       375-499  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       502-609  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
 #       612-651  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       654-965  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      968-1099  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1102-1282  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1285-1437  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1440-1624  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1627-1742  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1745-1758  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1761-1772  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1775-1821  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1824-1854  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1857-2049  user code           What a reward may change of the process: it and the trainer have each their own
-#     2052-2300  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2303-2458  reward calls        Calling rewards: one event loop for async ones, with limits and retries
-#     2461-2583  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
-#     2586-2738  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2741-2944  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2947-3087  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3090-3152  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3155-3410  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3413-3562  conversations       The record of a conversation with an environment, and what the environment says …
-#     3565-3720  play                Playing conversations of a policy with environments: all that are open are …
-#     3723-3894  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3897-3938  precision           Precision: what auto stands for, TF32, the dtype of matrix products
-#     3941-4117  adapters            LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4120-4122  tokenizers          Tokenizers, loaded and saved as they were
-#     4125-4171  models              Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     4174-4378  key cache           Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     4381-4391  batches             Padding, collating, micro-batches under a budget of tokens
-#     4394-4506  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4509-4519  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     4522-4586  vllm options        vLLM: the versions that work here, and options of its engine by name
-#     4589-4605  rollouts            Sampling and scoring the rows of a batch over all processes
-#     4608-4628  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4631-4781  paired tests        Intervals, paired tests, pass@k
-#     4784-4826  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     4829-4960  settings            Settings
-#     4963-5040  extraction          Answers and formats found in completions
-#     5043-5082  rows and siblings   Rows, and the scripts beside this one
-#     5085-5382  tasks               What a task is; generation, mathematics, code
-#     5385-5507  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     5510-5598  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     5601-5649  prompts             Shots, templates, encoding
-#     5652-5735  cache               Completions that were computed before
-#     5738-5866  environment task    Conversations of the model with an environment
-#     5869-5938  report              Tables on the screen and in HTML
-#     5941-6153  run                 Running the tasks
-#     6156-6201  task table          Tasks by name
-#     6204-6258  local turns         Answers of a model of transformers in conversations: what was read and said up …
-#     6261-6679  local model         A model of transformers: batched sampling and scoring
-#     6682-6786  vllm and servers    Models in vLLM and on servers
-#     6789-6814  models              Opening the models that were named
-#     6817-6831  comparison          Two runs compared, row by row
-#     6834-6875  command             The command line
+#       654-930  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      933-1064  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1067-1247  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1250-1402  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1405-1589  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1592-1729  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1732-1745  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1748-1759  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1762-1808  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1811-1841  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1844-2036  user code           What a reward may change of the process: it and the trainer have each their own
+#     2039-2287  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2290-2445  reward calls        Calling rewards: one event loop for async ones, with limits and retries
+#     2448-2570  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
+#     2573-2725  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2728-2931  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2934-3074  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3077-3139  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3142-3397  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3400-3549  conversations       The record of a conversation with an environment, and what the environment says …
+#     3552-3707  play                Playing conversations of a policy with environments: all that are open are …
+#     3710-3881  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3884-3925  precision           Precision: what auto stands for, TF32, the dtype of matrix products
+#     3928-4104  adapters            LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4107-4109  tokenizers          Tokenizers, loaded and saved as they were
+#     4112-4158  models              Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     4161-4365  key cache           Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     4368-4378  batches             Padding, collating, micro-batches under a budget of tokens
+#     4381-4493  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4496-4506  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     4509-4573  vllm options        vLLM: the versions that work here, and options of its engine by name
+#     4576-4592  rollouts            Sampling and scoring the rows of a batch over all processes
+#     4595-4615  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4618-4768  paired tests        Intervals, paired tests, pass@k
+#     4771-4813  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     4816-4947  settings            Settings
+#     4950-5027  extraction          Answers and formats found in completions
+#     5030-5069  rows and siblings   Rows, and the scripts beside this one
+#     5072-5369  tasks               What a task is; generation, mathematics, code
+#     5372-5494  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     5497-5585  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     5588-5636  prompts             Shots, templates, encoding
+#     5639-5722  cache               Completions that were computed before
+#     5725-5853  environment task    Conversations of the model with an environment
+#     5856-5925  report              Tables on the screen and in HTML
+#     5928-6140  run                 Running the tasks
+#     6143-6188  task table          Tasks by name
+#     6191-6245  local turns         Answers of a model of transformers in conversations: what was read and said up …
+#     6248-6666  local model         A model of transformers: batched sampling and scoring
+#     6669-6773  vllm and servers    Models in vLLM and on servers
+#     6776-6801  models              Opening the models that were named
+#     6804-6818  comparison          Two runs compared, row by row
+#     6821-6862  command             The command line
 
 import argparse
 import ast
@@ -654,38 +654,22 @@ def exit_code(
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -717,16 +701,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -746,17 +727,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -843,32 +822,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -912,8 +878,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -947,22 +913,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
@@ -1730,16 +1695,38 @@ def chat_text(tokenizer, messages: list[dict], **template) -> str:
     return begun + text
 
 
-def template_marks(tokenizer) -> list[str]:
-    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
-    try:
-        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-    except Exception:  # a template raises what it likes
-        return []
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
-    after = text.rpartition("Question")[2].strip()
-    marks = [token for token in added if token in text and token.strip()]
-    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+class TemplateForm:
+    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+
+    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    """
+
+    def __init__(self, tokenizer):
+        try:
+            text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+        except Exception:  # a template raises what it likes
+            text = ""
+        before, _, after = text.rpartition("Question")
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+        self.tokens = tuple(token for token in added if token in text and token.strip())
+        self.opening = tuple(token for token in self.tokens if token in before)
+        # words as short as "Answer" stand in plain prompts, too
+        self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
+
+    def holds(self, prompt) -> bool:
+        """Whether a prompt is a string that begins or ends as the template's text does."""
+        if not isinstance(prompt, str):
+            return False
+        text = prompt.strip()
+        if text.startswith(self.opening):
+            return True
+        return self.closing != "" and (text.endswith(self.closing) if self.opening else self.closing in text)
+
+
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -5607,7 +5594,7 @@ def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bo
     as_text = [(user_text(q) if isinstance(q, list) else q, answer) for q, answer in shots]
     if not chat:
         if isinstance(question, list):  # the form that trainers give to a chat without a template
-            question = "\n".join(message["content"] for message in question) + "\n"
+            question = joined_text(question)
         worked = "".join(f"{q} {answer}\n\n" for q, answer in as_text)
         return (f"{system}\n\n" if system else "") + worked + question
     messages = [dict(m) for m in question] if isinstance(question, list) else [{"role": "user", "content": question}]
@@ -6007,14 +5994,14 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     room = (model.max_length or math.inf) - limit
     if not task.logprobs:
         need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
-    marks = template_marks(model.tokenizer) if chat and model.tokenizer else []
+    form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
     for row in rows:
         if type(task) is Perplexity:
             prompts.append(task.text(row))
             requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
             continue
         question = task.question(row)
-        templated = isinstance(question, str) and any(mark in question for mark in marks)
+        templated = form is not None and form.holds(question)
         need(
             not templated or not (worked or config.system_prompt),
             f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "

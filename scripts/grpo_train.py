@@ -45,62 +45,62 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       695-781  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
 #       784-811  memory used            The memory that a step has used, as metrics: what a run log has beside its …
 #       814-853  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      856-1167  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1170-1301  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1304-1484  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1487-1639  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1642-1826  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1829-1988  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1991-2029  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2032-2118  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2121-2208  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2211-2236  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2239-2431  user code              What a reward may change of the process: it and the trainer have each their own
-#     2434-2682  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2685-2840  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2843-2902  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2905-3080  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3083-3286  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3289-3429  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3432-3494  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3497-3752  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3755-3904  conversations          The record of a conversation with an environment, and what the environment …
-#     3907-4074  play                   Playing conversations of a policy with environments: all that are open are …
-#     4077-4231  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4234-4244  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4247-4433  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4436-4452  tokenizers             Tokenizers, loaded and saved as they were
-#     4455-4552  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4555-4732  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4735-4799  vllm options           vLLM: the versions that work here, and options of its engine by name
-#     4802-4878  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4881-4899  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     4902-5124  memory                 The memory that a run will need, from the shape of its networks
-#     5127-5202  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5205-5253  curves                 curves.png: the metrics of a run over its steps
-#     5256-5302  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
-#     5305-5428  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     5431-5547  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5550-5593  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5596-5685  summary                summary.json and the lines at the end of a run
-#     5688-5706  paired tests           Intervals, paired tests, pass@k
-#     5709-6125  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6128-6182  data                   Prompts as a data set
-#     6185-6254  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6257-6335  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6338-6386  trl arguments          Our settings as TRL's
-#     6389-6572  rewards                Rewards as TRL calls them, checked and logged
-#     6575-6657  stages                 Stages of rewards over a run
-#     6660-6788  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6791-6899  evaluation             Held-out evaluation with greedy completions
-#     6902-6960  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6963-7054  checkpoints            Resume points, and the exported model
-#     7057-7167  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7170-7469  trainer                TRL's trainer with exact resume and our logs
-#     7472-7557  prepare                All that is loaded and checked before the first step
-#     7560-7615  memory                 The memory that a run will need
-#     7618-7668  dry run                --dry_run: settings, batch arithmetic, memory
-#     7671-7759  run                    The run and the command line
+#      856-1132  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1135-1266  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1269-1449  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1452-1615  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1618-1802  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1805-1993  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1996-2034  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2037-2116  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2119-2206  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2209-2234  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2237-2429  user code              What a reward may change of the process: it and the trainer have each their own
+#     2432-2680  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2683-2838  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2841-2900  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2903-3078  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3081-3284  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3287-3427  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3430-3492  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3495-3750  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3753-3902  conversations          The record of a conversation with an environment, and what the environment …
+#     3905-4072  play                   Playing conversations of a policy with environments: all that are open are …
+#     4075-4229  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4232-4242  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4245-4431  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4434-4450  tokenizers             Tokenizers, loaded and saved as they were
+#     4453-4550  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4553-4730  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4733-4797  vllm options           vLLM: the versions that work here, and options of its engine by name
+#     4800-4876  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4879-4897  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     4900-5122  memory                 The memory that a run will need, from the shape of its networks
+#     5125-5200  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5203-5251  curves                 curves.png: the metrics of a run over its steps
+#     5254-5300  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
+#     5303-5426  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     5429-5545  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5548-5591  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5594-5683  summary                summary.json and the lines at the end of a run
+#     5686-5704  paired tests           Intervals, paired tests, pass@k
+#     5707-6123  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6126-6174  data                   Prompts as a data set
+#     6177-6246  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6249-6327  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6330-6378  trl arguments          Our settings as TRL's
+#     6381-6564  rewards                Rewards as TRL calls them, checked and logged
+#     6567-6649  stages                 Stages of rewards over a run
+#     6652-6780  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6783-6891  evaluation             Held-out evaluation with greedy completions
+#     6894-6952  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6955-7046  checkpoints            Resume points, and the exported model
+#     7049-7159  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7162-7461  trainer                TRL's trainer with exact resume and our logs
+#     7464-7549  prepare                All that is loaded and checked before the first step
+#     7552-7607  memory                 The memory that a run will need
+#     7610-7660  dry run                --dry_run: settings, batch arithmetic, memory
+#     7663-7751  run                    The run and the command line
 
 import argparse
 import ast
@@ -856,38 +856,22 @@ def exit_code(
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -919,16 +903,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -948,17 +929,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -1045,32 +1024,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -1114,8 +1080,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -1149,22 +1115,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
@@ -1620,6 +1585,17 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
     return decoded
 
 
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1946,24 +1922,40 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
-def template_marks(tokenizer) -> list[str]:
-    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
-    try:
-        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-    except Exception:  # a template raises what it likes
-        return []
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
-    after = text.rpartition("Question")[2].strip()
-    marks = [token for token in added if token in text and token.strip()]
-    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+class TemplateForm:
+    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+
+    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    """
+
+    def __init__(self, tokenizer):
+        try:
+            text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+        except Exception:  # a template raises what it likes
+            text = ""
+        before, _, after = text.rpartition("Question")
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+        self.tokens = tuple(token for token in added if token in text and token.strip())
+        self.opening = tuple(token for token in self.tokens if token in before)
+        # words as short as "Answer" stand in plain prompts, too
+        self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
+
+    def holds(self, prompt) -> bool:
+        """Whether a prompt is a string that begins or ends as the template's text does."""
+        if not isinstance(prompt, str):
+            return False
+        text = prompt.strip()
+        if text.startswith(self.opening):
+            return True
+        return self.closing != "" and (text.endswith(self.closing) if self.opening else self.closing in text)
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
     """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
     if config.chat or not tokenizer.chat_template:
         return 0
-    marks = template_marks(tokenizer)
-    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
+    form = TemplateForm(tokenizer)
+    return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -1971,13 +1963,20 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
     has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
     need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
-        marks = template_marks(tokenizer)
-        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        form = TemplateForm(tokenizer)
+        wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
-            not twice,
-            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
-            "plain text; try without --chat",
+            not wrapped,
+            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
+            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
+        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
+        if count := sum(map(bool, held)):
+            token = next(tokens[0] for tokens in held if tokens)
+            say(
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
+                "text; the tokenizer reads them as the tokens themselves"
+            )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -1986,6 +1985,12 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
             "try --chat"
         )
+
+
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
 
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
@@ -2051,8 +2056,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
@@ -2076,13 +2080,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        need(
-            config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        prompt = row[config.prompt_column]
-        check_prompt(prompt, where)
+        prompt = prompt_of(row, config.prompt_column, where)
         ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
@@ -2102,9 +2100,9 @@ def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_tra
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
     rows = load(config, tokenizer, config.data)
     held_out = held_out_source(config)
-    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
-    check(config, rows, found)
-    return rows, found
+    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, evaluated)
+    return rows, evaluated
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
@@ -6145,13 +6143,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        near = (
-            suggest(column, list(row)).replace("try", "try --prompt_column")
-            or "; try --prompt_column NAME, or data_loader.py"
-        )
-        need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
-        given = row[column]
-        check_prompt(given, where)
+        given = prompt_of(row, column, where)
         prompt = as_turns(given, config.chat)
         kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
         first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt

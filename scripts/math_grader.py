@@ -25,17 +25,18 @@ The reward library loads this file when a function grades mathematics.
 """
 
 # Contents
-#        65-181  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       184-345  vocabulary      Patterns, names and units
-#       348-406  text form       Texts brought into one form
-#       409-550  reader          Reading an expression
-#       553-785  values          From texts to values
-#       788-893  equal values    Equality of values
-#      896-1130  worker          The worker that asks math-verify, within its time
-#     1133-1154  equal answers   Equality of two answers
-#     1157-1314  answers         The answer of a completion, and of a row
-#     1317-1368  score           The score of a completion
-#     1371-1409  command         The command line
+#         66-89  answer marks    Final answers that worked solutions mark by a last line `#### 42`
+#        92-192  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       195-356  vocabulary      Patterns, names and units
+#       359-417  text form       Texts brought into one form
+#       420-561  reader          Reading an expression
+#       564-796  values          From texts to values
+#       799-904  equal values    Equality of values
+#      907-1141  worker          The worker that asks math-verify, within its time
+#     1144-1165  equal answers   Equality of two answers
+#     1168-1325  answers         The answer of a completion, and of a row
+#     1328-1379  score           The score of a completion
+#     1382-1420  command         The command line
 
 import argparse
 import cmath
@@ -61,6 +62,32 @@ import zlib
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or the whole text."""
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else text).strip()
+
 
 # ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
 
@@ -122,7 +149,6 @@ _CORRECTION = re.compile(
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
-_VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
@@ -154,21 +180,6 @@ def without_words(answer: str) -> str:
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a long line, or words with text below it."""
-    if mark[0][0] != "#":
-        return False
-    end = text.find("\n", mark.end())
-    line = text[mark.end() : end if end >= 0 else None].strip(" \t*_")
-    return len(line) > 80 or (end >= 0 and not _VALUE.fullmatch(line) and not text[end:].isspace())
-
-
-def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or the whole text."""
-    ends = [m.end() for m in re.finditer("(?<!#)####(?!#)", text) if not is_heading(text, m)]
-    return text[ends[-1] :].strip().split("\n")[0].strip() if ends else text.strip()
 
 
 def corrected(text: str) -> str:

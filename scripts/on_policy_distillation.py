@@ -47,69 +47,69 @@ policy, 128 + n saved and stopped by signal n.
 #       724-883  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
 #       886-913  memory used       The memory that a step has used, as metrics: what a run log has beside its seconds
 #       916-955  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      958-1269  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1272-1403  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1406-1586  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1589-1741  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1744-1928  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1931-2090  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2093-2131  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2134-2233  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2236-2241  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2244-2269  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2272-2464  user code         What a reward may change of the process: it and the trainer have each their own
-#     2467-2715  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2718-2873  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2876-2998  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     3001-3044  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     3047-3096  precision         Precision: what auto stands for, TF32, the dtype of matrix products
-#     3099-3290  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
-#     3293-3334  tokenizers        Tokenizers, loaded and saved as they were
-#     3337-3519  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3522-3684  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     3687-3790  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3793-4060  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     4063-4226  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4229-4316  batches           Padding, collating, micro-batches under a budget of tokens
-#     4319-4572  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4575-4727  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4730-4924  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4927-4991  vllm options      vLLM: the versions that work here, and options of its engine by name
-#     4994-5045  generators        The random generators that a user's code may draw from: their states, taken and …
-#     5048-5227  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5230-5357  early scores      Scoring completions while others are sampled: a slow judge or a sandbox costs only …
-#     5360-5411  rollouts          Sampling and scoring the rows of a batch over all processes
-#     5414-5424  kl                KL divergence to the reference: estimators, the forms that serve as a loss, the …
-#     5427-5480  advantages        Advantage estimators, with a critic (GAE) and without; a new one is a function and …
-#     5483-5520  losses            Policy losses per token, the value loss, and the weights for a sampler that is not …
-#     5523-5548  aggregation       How losses per token become one number: the weight of each token
-#     5551-5703  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5706-5808  gradient sums     Gradients summed over the processes: in buckets, while the last backward pass …
-#     5811-5878  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     5881-6137  memory            The memory that a run will need, from the shape of its networks
-#     6140-6215  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6218-6266  curves            curves.png: the metrics of a run over its steps
-#     6269-6324  sample tokens     What each sampled token was given, for the few samples of samples.jsonl: its text, …
-#     6327-6459  run log           Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     6462-6578  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6581-6652  checkpoints       Checkpoints, resuming, the exported model
-#     6655-6698  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6701-6790  summary           summary.json and the lines at the end of a run
-#     6793-6890  progress          Where a run stands: the state that a resume needs, evaluations, what follows a …
-#     6893-6911  paired tests      Intervals, paired tests, pass@k
-#     6914-7047  settings          Settings of the trainer and what contradicts what
-#     7050-7119  objective         Divergences between student and teacher
-#     7122-7167  data              Rows with completions of their own, and which teacher a row goes to
-#     7170-7429  teachers          Teachers: local networks and servers
-#     7432-7458  models            Student, teachers and the optional reward
-#     7461-7485  rollout           The batch of a step
-#     7488-7616  experience        From samples to a training batch: the teachers' figures and the advantages
-#     7619-7816  update            One step of training
-#     7819-7845  spread            How sure a held-out mean is: an interval, and whether a single completion carries it
-#     7848-7977  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7980-8019  memory            The memory that a run will need
-#     8022-8059  dry run           --dry_run: settings, batch arithmetic, memory
-#     8062-8156  run               The loop of a run and the command line
+#      958-1234  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1237-1368  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1371-1551  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1554-1717  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1720-1904  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1907-2095  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2098-2136  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2139-2231  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2234-2239  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2242-2267  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2270-2462  user code         What a reward may change of the process: it and the trainer have each their own
+#     2465-2713  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2716-2871  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2874-2996  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2999-3042  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     3045-3094  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3097-3288  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3291-3332  tokenizers        Tokenizers, loaded and saved as they were
+#     3335-3517  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3520-3682  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3685-3788  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3791-4058  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     4061-4224  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4227-4314  batches           Padding, collating, micro-batches under a budget of tokens
+#     4317-4570  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4573-4725  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4728-4922  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4925-4989  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4992-5043  generators        The random generators that a user's code may draw from: their states, taken and …
+#     5046-5225  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5228-5355  early scores      Scoring completions while others are sampled: a slow judge or a sandbox costs only …
+#     5358-5409  rollouts          Sampling and scoring the rows of a batch over all processes
+#     5412-5422  kl                KL divergence to the reference: estimators, the forms that serve as a loss, the …
+#     5425-5478  advantages        Advantage estimators, with a critic (GAE) and without; a new one is a function and …
+#     5481-5518  losses            Policy losses per token, the value loss, and the weights for a sampler that is not …
+#     5521-5546  aggregation       How losses per token become one number: the weight of each token
+#     5549-5701  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5704-5806  gradient sums     Gradients summed over the processes: in buckets, while the last backward pass …
+#     5809-5876  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     5879-6135  memory            The memory that a run will need, from the shape of its networks
+#     6138-6213  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6216-6264  curves            curves.png: the metrics of a run over its steps
+#     6267-6322  sample tokens     What each sampled token was given, for the few samples of samples.jsonl: its text, …
+#     6325-6457  run log           Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
+#     6460-6576  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6579-6650  checkpoints       Checkpoints, resuming, the exported model
+#     6653-6696  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6699-6788  summary           summary.json and the lines at the end of a run
+#     6791-6888  progress          Where a run stands: the state that a resume needs, evaluations, what follows a …
+#     6891-6909  paired tests      Intervals, paired tests, pass@k
+#     6912-7045  settings          Settings of the trainer and what contradicts what
+#     7048-7117  objective         Divergences between student and teacher
+#     7120-7165  data              Rows with completions of their own, and which teacher a row goes to
+#     7168-7427  teachers          Teachers: local networks and servers
+#     7430-7456  models            Student, teachers and the optional reward
+#     7459-7483  rollout           The batch of a step
+#     7486-7614  experience        From samples to a training batch: the teachers' figures and the advantages
+#     7617-7814  update            One step of training
+#     7817-7843  spread            How sure a held-out mean is: an interval, and whether a single completion carries it
+#     7846-7975  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7978-8017  memory            The memory that a run will need
+#     8020-8057  dry run           --dry_run: settings, batch arithmetic, memory
+#     8060-8154  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -958,38 +958,22 @@ def exit_code(
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -1021,16 +1005,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -1050,17 +1031,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -1147,32 +1126,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -1216,8 +1182,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -1251,22 +1217,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
@@ -1722,6 +1687,17 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
     return decoded
 
 
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -2048,24 +2024,40 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
-def template_marks(tokenizer) -> list[str]:
-    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
-    try:
-        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-    except Exception:  # a template raises what it likes
-        return []
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
-    after = text.rpartition("Question")[2].strip()
-    marks = [token for token in added if token in text and token.strip()]
-    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+class TemplateForm:
+    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+
+    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    """
+
+    def __init__(self, tokenizer):
+        try:
+            text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+        except Exception:  # a template raises what it likes
+            text = ""
+        before, _, after = text.rpartition("Question")
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+        self.tokens = tuple(token for token in added if token in text and token.strip())
+        self.opening = tuple(token for token in self.tokens if token in before)
+        # words as short as "Answer" stand in plain prompts, too
+        self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
+
+    def holds(self, prompt) -> bool:
+        """Whether a prompt is a string that begins or ends as the template's text does."""
+        if not isinstance(prompt, str):
+            return False
+        text = prompt.strip()
+        if text.startswith(self.opening):
+            return True
+        return self.closing != "" and (text.endswith(self.closing) if self.opening else self.closing in text)
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
     """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
     if config.chat or not tokenizer.chat_template:
         return 0
-    marks = template_marks(tokenizer)
-    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
+    form = TemplateForm(tokenizer)
+    return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -2073,13 +2065,20 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
     has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
     need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
-        marks = template_marks(tokenizer)
-        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        form = TemplateForm(tokenizer)
+        wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
-            not twice,
-            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
-            "plain text; try without --chat",
+            not wrapped,
+            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
+            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
+        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
+        if count := sum(map(bool, held)):
+            token = next(tokens[0] for tokens in held if tokens)
+            say(
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
+                "text; the tokenizer reads them as the tokens themselves"
+            )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2088,6 +2087,12 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
             "try --chat"
         )
+
+
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
 
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
@@ -2153,8 +2158,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
@@ -2178,13 +2182,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        need(
-            config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        prompt = row[config.prompt_column]
-        check_prompt(prompt, where)
+        prompt = prompt_of(row, config.prompt_column, where)
         ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
@@ -2217,9 +2215,9 @@ def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_tra
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
     rows = load(config, tokenizer, config.data)
     held_out = held_out_source(config)
-    found = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
-    check(config, rows, found)
-    return rows, found
+    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    check(config, rows, evaluated)
+    return rows, evaluated
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:

@@ -67,58 +67,58 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #       376-407  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
 #       410-499  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
 #       502-509  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       512-823  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       826-957  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      960-1140  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1143-1295  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1298-1482  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1485-1542  answer marks           Final answers that worked solutions mark: a last line `#### 42`, or \boxed{42}
-#     1545-1704  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1707-1773  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1776-1854  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1857-1887  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1890-2082  user code              What a reward may change of the process: it and the trainer have each their own
-#     2085-2236  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2239-2487  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2490-2645  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2648-2770  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2773-2925  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2928-3131  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3134-3274  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3277-3339  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3342-3597  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3600-3749  conversations          The record of a conversation with an environment, and what the environment …
-#     3752-3907  play                   Playing conversations of a policy with environments: all that are open are …
-#     3910-3997  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4000-4049  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4052-4194  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4197-4229  tokenizers             Tokenizers, loaded and saved as they were
-#     4232-4360  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4363-4525  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
-#     4528-4631  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
-#     4634-4647  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
-#     4650-4766  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4769-4779  batches                Padding, collating, micro-batches under a budget of tokens
-#     4782-4984  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4987-5139  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5142-5173  generators             The random generators that a user's code may draw from: their states, taken …
-#     5176-5303  early scores           Scoring completions while others are sampled: a slow judge or a sandbox costs …
-#     5306-5357  rollouts               Sampling and scoring the rows of a batch over all processes
-#     5360-5375  thresholds             Limits of the checks
-#     5378-5481  rows and gold          Rows, and the reference completion of each
-#     5484-5671  probes                 Completions that must not pay
-#     5674-5893  reward process         The reward's own process, with a time limit
-#     5896-6048  policies               What scripted policies say to an environment: the answers of one …
-#     6051-6254  environment process    The environment's own process: conversations with scripted policies, played …
-#     6257-6345  scoring                Scores of completions, graded
-#     6348-6703  preflight              The checks and the verdict
-#     6706-6739  inputs                 Rewards, data and samples that were named
-#     6742-7031  environment preflight  The checks of an environment and the verdict
-#     7034-7101  report                 The report
-#     7104-7142  environment report     The report of an environment
-#     7145-7245  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7248-7318  modes                  --list, --score, and the preflight
-#     7321-7532  command                The command line
+#       512-788  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       791-922  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      925-1105  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1108-1271  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1274-1458  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1461-1523  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1526-1714  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1717-1776  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1779-1857  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1860-1890  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1893-2085  user code              What a reward may change of the process: it and the trainer have each their own
+#     2088-2239  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2242-2490  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2493-2648  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2651-2773  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2776-2928  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2931-3134  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3137-3277  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3280-3342  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3345-3600  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3603-3752  conversations          The record of a conversation with an environment, and what the environment …
+#     3755-3910  play                   Playing conversations of a policy with environments: all that are open are …
+#     3913-4000  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4003-4052  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4055-4197  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4200-4232  tokenizers             Tokenizers, loaded and saved as they were
+#     4235-4363  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4366-4528  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
+#     4531-4634  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
+#     4637-4650  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
+#     4653-4769  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4772-4782  batches                Padding, collating, micro-batches under a budget of tokens
+#     4785-4987  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4990-5142  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5145-5176  generators             The random generators that a user's code may draw from: their states, taken …
+#     5179-5306  early scores           Scoring completions while others are sampled: a slow judge or a sandbox costs …
+#     5309-5360  rollouts               Sampling and scoring the rows of a batch over all processes
+#     5363-5378  thresholds             Limits of the checks
+#     5381-5484  rows and gold          Rows, and the reference completion of each
+#     5487-5674  probes                 Completions that must not pay
+#     5677-5896  reward process         The reward's own process, with a time limit
+#     5899-6051  policies               What scripted policies say to an environment: the answers of one …
+#     6054-6257  environment process    The environment's own process: conversations with scripted policies, played …
+#     6260-6348  scoring                Scores of completions, graded
+#     6351-6706  preflight              The checks and the verdict
+#     6709-6742  inputs                 Rewards, data and samples that were named
+#     6745-7034  environment preflight  The checks of an environment and the verdict
+#     7037-7104  report                 The report
+#     7107-7145  environment report     The report of an environment
+#     7148-7248  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7251-7321  modes                  --list, --score, and the preflight
+#     7324-7535  command                The command line
 
 import argparse
 import ast
@@ -512,38 +512,22 @@ def quiet_environment() -> None:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -575,16 +559,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -604,17 +585,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -701,32 +680,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -770,8 +736,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -805,22 +771,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
@@ -1276,6 +1241,17 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
     return decoded
 
 
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1489,6 +1465,7 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 STATEMENTS = (
     ast.FunctionDef,
@@ -1503,8 +1480,18 @@ STATEMENTS = (
 )
 
 
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
 def hash_mark(text: str) -> re.Match | None:
-    """The last `####` of a text, its answer in group 1, or None where that is a heading or a comment.
+    """The last `####` of a worked solution, its answer in group 1; None where it is a heading, or in code.
 
     An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
 
@@ -1515,23 +1502,17 @@ def hash_mark(text: str) -> re.Match | None:
     if not marks:
         return None
     mark = marks[-1]
-    answer, rest = mark[1].strip(), text[mark.end() :].strip()
-    repeats = (
-        answer and "\n" not in rest and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", rest)
-    )
-    if text[: mark.start()].count("```") % 2:
+    answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
+    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+        text, below = text[: mark.end()], ""
+    if before.count("```") % 2 or is_heading(text, mark):
         return None
-    if rest and not repeats:  # only a number has text below it, and several are numbered headings
-        is_number = len(marks) == 1 and NUMBER.fullmatch(answer) and not answer.endswith(".")
-        return mark if is_number and not is_program(text) else None
-    if NUMBER.fullmatch(answer) or not answer:
-        return mark
+    is_number = NUMBER.fullmatch(answer) is not None
+    if below:  # only a number has text below it, and several are numbered headings
+        return mark if is_number and len(marks) == 1 and answer[-1] != "." and not is_program(text) else None
     words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
-    most = 0 if text[: mark.start()].rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    is_title = HEADING.fullmatch(answer) or answer.endswith((":", "#"))
-    if words > most or len(answer) > 120 or is_title or is_program(text[: mark.start()]):
-        return None
-    return mark
+    most = 0 if before.rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
+    return mark if is_number or not answer or (words <= most and not is_program(before)) else None
 
 
 def is_program(text: str) -> bool:
@@ -1662,24 +1643,40 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
-def template_marks(tokenizer) -> list[str]:
-    """What a chat template writes around a user's words: its added tokens, and all that follows the words."""
-    try:
-        text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-    except Exception:  # a template raises what it likes
-        return []
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
-    after = text.rpartition("Question")[2].strip()
-    marks = [token for token in added if token in text and token.strip()]
-    return [*marks, after] if len(after) > len("Answer") else marks  # words as short stand in plain prompts, too
+class TemplateForm:
+    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+
+    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    """
+
+    def __init__(self, tokenizer):
+        try:
+            text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
+        except Exception:  # a template raises what it likes
+            text = ""
+        before, _, after = text.rpartition("Question")
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
+        self.tokens = tuple(token for token in added if token in text and token.strip())
+        self.opening = tuple(token for token in self.tokens if token in before)
+        # words as short as "Answer" stand in plain prompts, too
+        self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
+
+    def holds(self, prompt) -> bool:
+        """Whether a prompt is a string that begins or ends as the template's text does."""
+        if not isinstance(prompt, str):
+            return False
+        text = prompt.strip()
+        if text.startswith(self.opening):
+            return True
+        return self.closing != "" and (text.endswith(self.closing) if self.opening else self.closing in text)
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
     """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
     if config.chat or not tokenizer.chat_template:
         return 0
-    marks = template_marks(tokenizer)
-    return sum(isinstance(prompt, str) and not any(mark in prompt for mark in marks) for prompt in prompts)
+    form = TemplateForm(tokenizer)
+    return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -1687,13 +1684,20 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
     has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
     need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
-        marks = template_marks(tokenizer)
-        twice = next((p for p in prompts if isinstance(p, str) and any(mark in p for mark in marks)), "")
+        form = TemplateForm(tokenizer)
+        wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
-            not twice,
-            f"{source}: got --chat for {twice[:80]!r}, which is in the form of the chat template already; expected "
-            "plain text; try without --chat",
+            not wrapped,
+            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
+            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
+        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
+        if count := sum(map(bool, held)):
+            token = next(tokens[0] for tokens in held if tokens)
+            say(
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
+                "text; the tokenizer reads them as the tokens themselves"
+            )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -1702,6 +1706,12 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
             "try --chat"
         )
+
+
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -1726,8 +1736,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
@@ -1751,13 +1760,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        need(
-            config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        prompt = row[config.prompt_column]
-        check_prompt(prompt, where)
+        prompt = prompt_of(row, config.prompt_column, where)
         ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}

@@ -44,74 +44,74 @@ failed, 128 + n stopped by signal n.
 #       262-415  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
 #       418-617  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       620-729  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#      732-1043  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1046-1177  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1180-1360  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1363-1515  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1518-1702  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1705-1817  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1820-1858  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1861-1893  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1896-1918  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1921-1969  extracts           The part of a Python file that some of its names need, as a file of its own
-#     1972-2003  reward texts       Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2006-2198  user code          What a reward may change of the process: it and the trainer have each their own
-#     2201-2449  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2452-2607  reward calls       Calling rewards: one event loop for async ones, with limits and retries
-#     2610-2732  rewards            The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2735-2887  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2890-3093  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3096-3236  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3239-3301  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3304-3559  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3562-3711  conversations      The record of a conversation with an environment, and what the environment says …
-#     3714-3881  play               Playing conversations of a policy with environments: all that are open are …
-#     3884-4063  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4066-4076  precision          Precision: what auto stands for, TF32, the dtype of matrix products
-#     4079-4154  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4157-4173  tokenizers         Tokenizers, loaded and saved as they were
-#     4176-4187  models             Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     4190-4233  advantages         Advantage estimators, with a critic (GAE) and without; a new one is a function …
-#     4236-4249  shaping            From scores to rewards: the KL term, the penalties for length, groups that teach …
-#     4252-4391  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4394-4660  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4663-4752  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4755-4780  optimizer          Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     4783-4968  memory             The memory that a run will need, from the shape of its networks
-#     4971-4978  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4981-5165  names              What verl calls each setting, and what it refuses or ignores
-#     5168-5282  settings           Settings, and hardware by name
-#     5285-5426  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5429-5545  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5548-5937  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5940-5985  hydra              One override in Hydra's grammar
-#     5988-6025  known names        The names in verl's configuration where verl is not installed, from …
-#     6028-6118  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6121-6244  data               Rows as verl reads them
-#     6247-6291  templates          The chat template that gives verl our token ids
-#     6294-6345  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6348-6381  gathering          Calls of what wants many things at once, by those who have one each
-#     6384-6482  rewards            Rewards inside verl's processes
-#     6485-6584  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6587-6771  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6774-6943  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6946-7111  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7114-7268  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7271-7409  memory             Memory of one GPU, and sizes that do not divide
-#     7412-7545  reward files       The reward's files, copied into the job with what they import
-#     7548-7624  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7627-7735  job folder         The folder of a job: data, rewards, settings
-#     7738-7779  run script         run.sh: the command
-#     7782-7875  export texts       Texts of the files that --export writes
-#     7878-7942  export trial       The exported reward, tried beside the functions that it holds
-#     7945-8222  export             --export: a job as four files that need neither this script nor its bundle
-#     8225-8294  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8297-8500  checks             --check: what can be found out before a run
-#     8503-8655  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8658-8814  submit             --submit to a Ray cluster
-#     8817-8869  slurm              --slurm: a batch file
-#     8872-8958  run                --run on this machine
-#     8961-9020  command            The command line
+#      732-1008  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1011-1142  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1145-1325  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1328-1491  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1494-1678  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1681-1799  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1802-1840  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1843-1874  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1877-1899  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1902-1950  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1953-1984  reward texts       Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1987-2179  user code          What a reward may change of the process: it and the trainer have each their own
+#     2182-2430  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2433-2588  reward calls       Calling rewards: one event loop for async ones, with limits and retries
+#     2591-2713  rewards            The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2716-2868  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2871-3074  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3077-3217  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3220-3282  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3285-3540  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3543-3692  conversations      The record of a conversation with an environment, and what the environment says …
+#     3695-3862  play               Playing conversations of a policy with environments: all that are open are …
+#     3865-4044  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4047-4057  precision          Precision: what auto stands for, TF32, the dtype of matrix products
+#     4060-4135  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4138-4154  tokenizers         Tokenizers, loaded and saved as they were
+#     4157-4168  models             Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     4171-4214  advantages         Advantage estimators, with a critic (GAE) and without; a new one is a function …
+#     4217-4230  shaping            From scores to rewards: the KL term, the penalties for length, groups that teach …
+#     4233-4372  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4375-4641  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4644-4733  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4736-4761  optimizer          Learning rates, their schedule, checkpointed layers, the clipped and applied …
+#     4764-4949  memory             The memory that a run will need, from the shape of its networks
+#     4952-4959  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4962-5146  names              What verl calls each setting, and what it refuses or ignores
+#     5149-5263  settings           Settings, and hardware by name
+#     5266-5407  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5410-5526  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5529-5918  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5921-5966  hydra              One override in Hydra's grammar
+#     5969-6006  known names        The names in verl's configuration where verl is not installed, from …
+#     6009-6099  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6102-6219  data               Rows as verl reads them
+#     6222-6266  templates          The chat template that gives verl our token ids
+#     6269-6320  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6323-6356  gathering          Calls of what wants many things at once, by those who have one each
+#     6359-6457  rewards            Rewards inside verl's processes
+#     6460-6559  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6562-6746  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6749-6918  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6921-7086  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7089-7243  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7246-7384  memory             Memory of one GPU, and sizes that do not divide
+#     7387-7520  reward files       The reward's files, copied into the job with what they import
+#     7523-7599  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7602-7710  job folder         The folder of a job: data, rewards, settings
+#     7713-7754  run script         run.sh: the command
+#     7757-7850  export texts       Texts of the files that --export writes
+#     7853-7917  export trial       The exported reward, tried beside the functions that it holds
+#     7920-8197  export             --export: a job as four files that need neither this script nor its bundle
+#     8200-8269  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8272-8475  checks             --check: what can be found out before a run
+#     8478-8630  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8633-8789  submit             --submit to a Ray cluster
+#     8792-8844  slurm              --slurm: a batch file
+#     8847-8933  run                --run on this machine
+#     8936-8995  command            The command line
 
 import argparse
 import ast
@@ -732,38 +732,22 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-# first bytes -> what such a file is
-SIGNATURES = {
-    b"PAR1": "a parquet file",
-    b"%PDF-": "a PDF",
-    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Office file (.xls, .doc)",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"FEA1": "a Feather file",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3\0": "an SQLite data base",
-    b"GGUF": "a GGUF model",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle, which is never opened"),
-}
-EXPORT_ROWS = "exporting its rows as JSONL"
-UNPACK_FIRST = "unpacking it first"
-BINARY_ADVICE = {
-    "a parquet file": "a name that ends in .parquet",
-    **dict.fromkeys(("bzip2 data", "xz data", "a 7z archive", "a RAR archive", "a tar archive"), UNPACK_FIRST),
+EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
+# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
+BINARIES = {
+    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
+    rb"%PDF-": ("a PDF", EXPORT),
+    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
+    rb"PK\x03\x04": ("a zip archive", UNPACK),
+    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
+    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
+    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
+    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
+    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
 }
 POINTERS = {
-    re.compile(rb"version https://(git-lfs|hawser)\.github\.com/spec/"): ("Git LFS", "git lfs pull"),
-    re.compile(rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z"): ("git-annex", "git annex get"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
 MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
@@ -795,16 +779,13 @@ class Unpacked(io.RawIOBase):
         self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
 
     def close(self) -> None:
-        """Close the file below too."""
         self.inner.close()
         super().close()
 
     def readable(self) -> bool:
-        """This is a file to read from."""
         return True
 
     def readinto(self, buffer) -> int:
-        """Fill the buffer with what there is; 0 at the end."""
         try:
             while not self.rest and (chunk := next(self.chunks, None)) is not None:
                 self.rest = chunk
@@ -824,17 +805,15 @@ def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
     total = 0
     while chunk := stream.read(1 << 18):
         total += len(chunk)
-        advice = "try --max_bytes if the file is yours"
-        need(total <= limit, f"{name}: got more than {limit} unpacked bytes; expected at most max_bytes; {advice}")
+        got = f"{name}: got more than {limit} unpacked bytes"
+        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
         yield chunk
 
 
 def recoded(stream, codec: str) -> Iterator[bytes]:
     """Text of another encoding as UTF-8."""
-    decoder = codecs.getincrementaldecoder(codec)()
-    while chunk := stream.read(1 << 18):
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
+    chunks = iter(lambda: stream.read(1 << 18), b"")
+    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
 
 
 def zstd_stream(raw, name: str):
@@ -921,32 +900,19 @@ def begins_lines(head: bytes) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"%PDF-"):
-        kind = None  # a text that begins with such letters
-    if head.startswith(b"PK\x03\x04"):
-        kind = "an Excel workbook" if b"xl/" in head or b"[Content_Types]" in head else "a zip archive"
-    elif head[8:10] == b'{"' and head[4:8] == b"\0\0\0\0":
-        kind = "a safetensors file"
-    elif head[257:262] == b"ustar":
-        kind = "a tar archive"
-    if kind and (kind, form) != ("a parquet file", "parquet"):
-        advice = (
-            "saving the sheet as CSV UTF-8"
-            if "Office" in kind or "Excel" in kind
-            else BINARY_ADVICE.get(kind, EXPORT_ROWS)
-        )
-        advice = UNPACK_FIRST if kind == "a zip archive" else advice
-        raise UserError(f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-    for pattern, (system, pull) in POINTERS.items():
-        got = f"{name}: got a pointer of {system}, not the file that it stands for"
-        need(not pattern.match(head), f"{got}; expected the data; try `{pull}` in its folder")
-    fetch = "try downloading it again, and look at the file first"
-    page = MARKUP.match(head) and (form not in ("txt", None) or is_page(head))
-    need(not page, f"{name}: got an HTML or XML page; expected rows of data; {fetch}")
-    reply = len(head) < 10_000 and (REPLY.match(head) or is_reply(head))
-    got = f"{name}: got a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
-    need(not reply, f"{got}; expected rows of data; {fetch}")
+    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
+    again = "downloading it again, and look at the file first"
+    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
+    kind, advice = next(fits, (None, ""))
+    if kind == "a parquet file" and form == "parquet":
+        return
+    if kind is None:
+        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
+    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+        kind = "an HTML or XML page"
+    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
 def is_page(head: bytes) -> bool:
@@ -990,8 +956,8 @@ def codec_of(head: bytes, name: str, form: str) -> str | None:
         say(f"{name}: read as {wide.upper()}")
         return wide
     bad, good = utf8_counts(head)
-    wrong = f"{got} but of some binary file; expected rows of data as {form}; try {EXPORT_ROWS}"
-    need(not bad or b"\0" not in head[:1024], wrong)
+    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
+    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
     if bad < 2 or good >= bad or form in ("json", "jsonl"):
         return None
     near = near_codecs(head)
@@ -1025,22 +991,21 @@ def utf8_counts(head: bytes) -> tuple[int, int]:
 
 def near_codecs(head: bytes) -> list[str]:
     """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    with contextlib.suppress(ImportError):
+    try:
         normalizer = importlib.import_module("charset_normalizer")
-        lines = [line for line in head.split(b"\n") if not line.isascii()]
-        if len(head) >= HEAD_BYTES:
-            lines = lines[:-1]
-        sample = b"\n".join(lines)[: 1 << 16]
-        matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-        ranks = [match.chaos - match.coherence for match in matches]
-        near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-        names = {name for match in near for name in match.could_be_from_charset}
-        if names <= {"cp1252", "cp1250"}:
-            if EASTERN.search(sample.decode("cp1252", "replace")):
-                return ["cp1250"]
-            return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-        return sorted(match.encoding for match in near)
-    return []
+    except ImportError:
+        return []
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
+    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
+    ranks = [match.chaos - match.coherence for match in matches]
+    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
+    names = {name for match in near for name in match.could_be_from_charset}
+    if names <= {"cp1252", "cp1250"}:
+        if EASTERN.search(sample.decode("cp1252", "replace")):
+            return ["cp1250"]
+        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
+    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
@@ -1496,6 +1461,17 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
     return decoded
 
 
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1817,6 +1793,12 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     )
 
 
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
+
+
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 
@@ -1878,8 +1860,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
-    end = "" if prompt[-1]["role"] == "assistant" else "\n"
-    return encode_text(tokenizer, "\n".join(message["content"] for message in prompt) + end)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
@@ -6149,13 +6130,7 @@ def verl_rows(
     written = []
     for index, row in enumerate(rows):
         where = f"row {index + 1}"
-        prompt = row.get(prompt_column)
-        need(
-            prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
-        )
-        check_prompt(prompt, where)
+        prompt = prompt_of(row, prompt_column, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         need(
             messages[-1]["role"] != "assistant",
