@@ -7,6 +7,5 @@ ROOMS = (
     "settings",
     "idle_settings",
     "processes",
-    "memory_used",
     "exit_codes",
 )

@@ -1,13 +1,9 @@
-"""The numerics of learning: KL, advantages, losses, gradients."""
+"""The numerics of learning: advantages, losses, KL, gradients."""
 
 ROOMS = (
-    "kl",
-    "advantages",
     "losses",
-    "aggregation",
-    "shaping",
+    "advantages",
     "presets",
     "own_functions",
-    "gradient_sums",
     "optimizer",
 )

@@ -5,19 +5,13 @@ import time
 
 from parts.environments.conversations import Conversation
 from parts.environments.play import play
-from parts.environments.play_setup import PlaySetup, check_fits, pieces, score_talks, score_weights
-from parts.networks.models import Models, unwrapped
+from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.networks.models import Models
 from parts.rewards.reward_texts import visible_text
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config
-
-
-def check_positions(config: Config, models: Models) -> None:
-    """Raise UserError if a conversation can be longer than the model's positions."""
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    check_fits(config, limit)
 
 
 def converse(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from parts.data.held_out import overlap_metric
 from parts.environments.play import play_metrics
-from parts.learning.shaping import all_equal
+from parts.learning.advantages import all_equal
 from parts.networks.models import Models
 from parts.networks.numerics import explained_variance, masked_mean
 from parts.reading.paired_tests import accuracy_figures
@@ -12,24 +12,6 @@ from parts.rewards.rewards import Reward
 from parts.running.run_log import reward_means
 from parts.sampling.rollouts import collect
 from programs.ppo_train.settings import Config
-
-
-def update_metrics(config: Config, applied: list, ratio_max: float, train_policy: bool) -> dict:
-    """Means over the updates applied in a step; a critic's where there is one, the policy's once it is trained."""
-    import torch
-
-    policy = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    names = (*policy, "value/loss", "mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac")
-    names += ("kl/ref", "kl/ref_completion")
-    names += ("optim/grad_norm", "optim/critic_grad_norm")
-    means = torch.stack(applied).mean(0).tolist() if applied else []
-    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": ratio_max} if applied else {}
-    drop = ("value/loss",) if config.advantage != "gae" else ()
-    if not config.kl_coef or config.kl_in == "reward" or config.ppo_epochs * config.minibatches > 1:
-        drop += ("kl/ref", "kl/ref_completion")  # those of sample_metrics stand
-    if not train_policy:  # warm-up: nothing was measured of the policy
-        drop = (*policy, *names[5:10], "policy/ratio_max")
-    return {name: value for name, value in metrics.items() if name not in drop}
 
 
 def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:

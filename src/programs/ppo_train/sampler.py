@@ -1,0 +1,120 @@
+"""Who draws prompts and samples the batch of a step: dynamic sampling, prompts by their pass rate."""
+
+import math
+from collections.abc import Callable
+
+from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
+from parts.data.prompts import batch_rows
+from parts.learning.advantages import all_equal, estimator, shaped_score
+from parts.networks.models import Models
+from parts.rewards.rewards import Reward
+from parts.running.checkpoints import TrainState
+from parts.sampling.rollouts import collect
+from programs.ppo_train.settings import Config
+
+MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one
+
+
+class Sampler:
+    """Samples the batches of a run, and keeps what it learns from them: pass rates of prompts, groups that differed.
+
+    Args:
+        rows: the training prompts.
+        state: of the run, at its start or where it goes on.
+        sample: scores one completion a row, as `collect` does.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        models: Models,
+        engine,
+        reward: Reward,
+        rows: list[dict],
+        state: TrainState,
+        sample: Callable = collect,
+    ):
+        self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
+        self.sample, self.position = sample, state.prompts
+        self.pass_rates, self.kept = state.pass_rates, state.kept
+
+    def state(self) -> dict:
+        """The fields of TrainState that are the sampler's."""
+        return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
+
+    def metrics(self) -> dict[str, float]:
+        """Where the pass rates of the prompts lie, with --keep_between."""
+        return band_metrics(self.config, self.pass_rates, len(self.rows)) if self.config.keep_between else {}
+
+    def rollout(self, step: int, timer: dict) -> tuple[list[dict], list[dict]]:
+        """Sample the batch of a step, `group_size` completions of each prompt, from the next prompts of the stream.
+
+        With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly
+        sampled ones, in at most `max_refills` further rounds; places still open then go to such groups, which train
+        nothing. Groups that differ beyond the batch are not used.
+
+        Returns:
+            (samples of the batch, all that were sampled).
+        """
+        config, size = self.config, self.config.group_size
+        self.engine.sync(step)
+        prompts, kept, spare, drawn = config.batch_size // size, [], [], []
+        for attempt in range(1 + config.dynamic_sampling * config.max_refills):
+            samples = self.round(step, attempt, self.groups_to_sample(prompts - len(kept)), timer)
+            drawn += [one | {"round": attempt} for one in samples]
+            for i in range(0, len(samples), size):
+                group = samples[i : i + size]
+                (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
+            if len(kept) >= prompts:
+                break
+        differ = [not all_equal(config, drawn[i : i + size]) for i in range(0, len(drawn), size)]
+        self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
+        if config.keep_between:
+            seen = [(s["number"], passes_fully(s["rewards"])) for s in drawn]
+            self.pass_rates = next_rates(self.pass_rates, seen)
+        chosen = (kept + spare)[:prompts]
+        batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
+        return batch, drawn
+
+    def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
+        """Scored completions of `count` prompts, those of a prompt beside each other."""
+        import numpy as np
+
+        config, size = self.config, self.config.group_size
+        picked = self.draw(count)
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
+        width *= config.max_turns if config.environment else 1
+        seed = [config.seed, 3, step, attempt] if attempt else [config.seed, 3, step]
+        noise = np.random.default_rng(seed).random((count * size, width))
+        given = self.config, self.models, self.engine, self.reward
+        samples = self.sample(*given, [row for row in picked for _ in range(size)], noise, timer)
+        if estimator(config).greedy:
+            greedy = self.sample(*given, picked, None, timer)
+            for i, one in enumerate(samples):
+                one["baseline"] = shaped_score(config, greedy[i // size])
+        for i, one in enumerate(samples):
+            one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
+        return samples
+
+    def draw(self, count: int) -> list[dict]:
+        """The next prompts of the stream; those outside --keep_between are mostly passed over."""
+        if not self.config.keep_between:
+            self.position += count
+            return batch_rows(self.rows, self.config, self.position - count, count)
+        given = self.config, len(self.rows), self.position, count, self.pass_rates
+        picked, self.position = draw_in_band(*given)
+        return [self.rows[i] | {"number": i} for i in picked]
+
+    def groups_to_sample(self, missing: int) -> int:
+        """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.
+
+        With n groups that are kept at rate p, n p - sqrt(n p (1 - p)) = missing: enough in about five rounds of six.
+        """
+        kept, sampled = self.kept
+        most = int(missing * self.config.max_oversampling)
+        if not kept:  # nothing is known, or none differed
+            return most if sampled else missing
+        p = kept / sampled
+        spread = math.sqrt(p * (1 - p))
+        root = (spread + math.sqrt(spread**2 + 4 * p * missing)) / (2 * p)
+        return max(missing, min(math.ceil(root**2 - 1e-9), most))
