@@ -9,11 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parts.learning.advantages import gae
-from parts.learning.kl import kl_estimate, next_kl_coef
-from parts.learning.losses import policy_loss, value_loss
+from parts.learning.advantages import gae, shape_rewards
+from parts.learning.losses import kl_estimate, next_kl_coef, policy_loss, value_loss
 from parts.learning.optimizer import lr_factor
-from parts.learning.shaping import shape_rewards
 from parts.networks.numerics import explained_variance, logprobs_and_entropy, masked_mean, masked_whiten
 from parts.sampling.sampling import inverse_cdf
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from conftest import in_threads, patch_rooms
 
-import parts.learning.gradient_sums
+import parts.learning.optimizer
 from parts.foundation.processes import dealt
-from parts.learning.gradient_sums import GradientSums, in_buckets, summing_gradients
+from parts.learning.optimizer import GradientSums, in_buckets, summing_gradients
 from parts.networks.batches import collate, own_rows
 from parts.sampling.rollouts import shared_out
 
@@ -110,7 +110,7 @@ def backward(network: Network, x) -> None:
 @pytest.mark.parametrize("pieces", [(3, 3), (1, 2), (2, 0), (0, 0)], ids=str)
 def test_sums_are_those_of_one_process(monkeypatch, pieces):
     """Also where a process has fewer micro-batches or none, does not reach a layer, and no one reaches one."""
-    monkeypatch.setattr(parts.learning.gradient_sums, "BUCKET_BYTES", 100)  # each layer's weight a bucket of its own
+    monkeypatch.setattr(parts.learning.optimizer, "BUCKET_BYTES", 100)  # each layer's weight a bucket of its own
     draw = torch.Generator().manual_seed(1)
     xs = [[torch.randn(4, 6, generator=draw) - rank for _ in range(count)] for rank, count in enumerate(pieces)]
     whole, networks = Network(), [Network(), Network()]
@@ -132,7 +132,7 @@ def test_sums_are_those_of_one_process(monkeypatch, pieces):
 
 def test_sums_begin_before_the_backward_pass_has_ended(monkeypatch):
     """In the last micro-batch only, in the order of the buckets, and the output layer's after it."""
-    monkeypatch.setattr(parts.learning.gradient_sums, "BUCKET_BYTES", 100)
+    monkeypatch.setattr(parts.learning.optimizer, "BUCKET_BYTES", 100)
     network, seen = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(3))), []
     patch_rooms(monkeypatch, "world", lambda: (0, 2))
     patch_rooms(monkeypatch, "begin_sum", lambda flat: seen.append(len(flat)) or (lambda: None))
@@ -158,7 +158,7 @@ def test_a_second_gradient_after_its_sum_began_is_an_error(monkeypatch):
 
 
 def test_buckets_hold_one_dtype_and_no_more_than_their_size(monkeypatch):
-    monkeypatch.setattr(parts.learning.gradient_sums, "BUCKET_BYTES", 48)
+    monkeypatch.setattr(parts.learning.optimizer, "BUCKET_BYTES", 48)
     params = [
         torch.zeros(n, dtype=d)
         for n, d in ((4, torch.float32), (8, torch.float32), (20, torch.float32), (1, torch.float64))

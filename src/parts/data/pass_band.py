@@ -1,6 +1,5 @@
 """Prompts drawn by their running pass rate: those outside a band rarely, none dropped for good."""
 
-from parts.data.prompts import batch_rows
 from parts.foundation.messages import need
 
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
@@ -54,14 +53,6 @@ def draw_in_band(
         if rare[index] or low <= rates.get(str(row), low) <= high:
             picked.append(row)
     return picked, start
-
-
-def draw_rows(config, rows: list[dict], start: int, wanted: int, rates: dict[str, float]) -> tuple[list[dict], int]:
-    """Draw `wanted` rows for a trainer: (rows, numbered where there is a band, the stream's next position)."""
-    if not config.keep_between:
-        return batch_rows(rows, config, start, wanted), start + wanted
-    picked, start = draw_in_band(config, len(rows), start, wanted, rates)
-    return [rows[i] | {"number": i} for i in picked], start
 
 
 def passes_fully(rewards: dict[str, float | None]) -> bool | None:

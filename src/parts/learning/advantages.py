@@ -103,11 +103,11 @@ def rloo_advantages(scores, groups, alone: float = 0.0, **_):
     return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
 
 
-def opo_advantages(scores, groups, response_mask, alone: float = 0.0, **_):
+def opo_advantages(scores, groups, mask, response_mask=None, alone: float = 0.0, **_):
     """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
     import torch
 
-    lengths = response_mask.sum(1).to(scores.dtype)
+    lengths = (mask if response_mask is None else response_mask).sum(1).to(scores.dtype)  # untrained tokens count
     mean, square, count = group_stats(scores, groups)
     weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
     baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
@@ -302,7 +302,7 @@ def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: 
         move_to_turns(rewards, samples)
     table = {"kl": kl, "rewards": rewards, "scores": rewards.sum(1), "mask": batch["loss_mask"]}
     table |= {"response_mask": response, "parts": column([reward_parts(config, s) for s in samples])}
-    table["weights"] = [*samples[0]["weights"].values(), 1.0]
+    table["weights"] = [*samples[0].get("weights", {}).values(), 1.0]
     table["groups"] = torch.tensor([s["group"] for s in samples], device=response.device)
     if "values" in batch:
         table["values"] = batch["values"]
