@@ -303,7 +303,7 @@ def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: 
     table = {"kl": kl, "rewards": rewards, "scores": rewards.sum(1), "mask": batch["loss_mask"]}
     table |= {"response_mask": response, "parts": column([reward_parts(config, s) for s in samples])}
     table["weights"] = [*samples[0].get("weights", {}).values(), 1.0]
-    table["groups"] = torch.tensor([s["group"] for s in samples], device=response.device)
+    table["groups"] = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=response.device)
     if "values" in batch:
         table["values"] = batch["values"]
     if "baseline" in samples[0]:
