@@ -57,9 +57,8 @@ from parts.networks.batches import collate
 from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
 from parts.networks.models import load_network
 from parts.running.checkpoints import TrainState
-from programs.ppo_train.metrics import sample_metrics
 from programs.ppo_train.models import load_models, make_critic, make_optimizer
-from programs.ppo_train.sampler import Sampler
+from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import accumulate_gradients, make_experience, update
 

@@ -25,8 +25,8 @@ from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.rewards.rewards import Reward
 from programs.ppo_train.environment_rollout import converse
-from programs.ppo_train.metrics import sampled_lengths
 from programs.ppo_train.models import load_models
+from programs.ppo_train.rollout import sampled_lengths
 from programs.ppo_train.settings import Config
 from programs.ppo_train.step import accumulate_gradients, make_experience
 

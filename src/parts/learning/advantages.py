@@ -58,8 +58,8 @@ def all_equal(config: BaseConfig, group: list[dict]) -> bool:
 
 def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
     """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
-    own = [math.nan if v is None else v for v in sample["rewards"].values()]
-    return [*own, -length_penalty(config, sample)]
+    values = [math.nan if v is None else v for v in sample.get("rewards", {}).values()]
+    return [*values, -length_penalty(config, sample)]
 
 
 def group_stats(x, groups):

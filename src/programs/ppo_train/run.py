@@ -16,9 +16,8 @@ from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.dry_run import dry_run
 from programs.ppo_train.inputs import load_inputs, validate
-from programs.ppo_train.metrics import evaluate
 from programs.ppo_train.models import load_models, make_optimizer
-from programs.ppo_train.sampler import Sampler
+from programs.ppo_train.rollout import Sampler, evaluate
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import train_step
 

@@ -15,8 +15,7 @@ from parts.networks.shared_prompts import shared_length
 from parts.running.checkpoints import TrainState
 from parts.running.run_log import note_advantages
 from programs.ppo_train.chosen_tokens import chosen_tokens, draws
-from programs.ppo_train.metrics import sample_metrics
-from programs.ppo_train.sampler import Sampler
+from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config
 
 POLICY_STATISTICS = {  # what an update measures of the policy, and its reduction
