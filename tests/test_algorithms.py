@@ -1412,10 +1412,6 @@ def side_by_side(monkeypatch, count, work):
         tensor.copy_(sum(parts))
         return tensor
 
-    def begin_sum(tensor):
-        sum_over(tensor)
-        return lambda: None
-
     def gather_rows(mine, error=None):
         parts = exchange((mine, error))
         assert all(isinstance(part, tuple) for part in parts), "processes meet in different collectives"
@@ -1426,7 +1422,6 @@ def side_by_side(monkeypatch, count, work):
 
     patch_rooms(monkeypatch, "world", lambda: (local.rank, count))
     patch_rooms(monkeypatch, "sum_over_processes", sum_over)
-    patch_rooms(monkeypatch, "begin_sum", begin_sum)
     patch_rooms(monkeypatch, "gather_rows", gather_rows)
     try:
         return in_threads(count, local, barrier, work)

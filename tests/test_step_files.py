@@ -42,7 +42,15 @@ def opened(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Progress, "begin", begin_noting)
     monkeypatch.setattr(Progress, "end_step", end_noting)
-    few = {"steps": 2, "batch_size": 8, "eval_every": 0, "eval_rows": 8, "plot_every": 0, "save_every": 0}
+    few = {
+        "steps": 2,
+        "batch_size": 8,
+        "score_while_sampling": "never",
+        "eval_every": 0,
+        "eval_rows": 8,
+        "plot_every": 0,
+        "save_every": 0,
+    }
     try:
         assert train(Config(output_dir=str(tmp_path / "run"), **few)) == 0
     finally:

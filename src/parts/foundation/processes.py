@@ -31,13 +31,6 @@ def sum_over_processes(tensor):
     return tensor
 
 
-def begin_sum(tensor):
-    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
-    import torch.distributed as dist
-
-    return dist.all_reduce(tensor, async_op=True).wait
-
-
 def of_first_process(tensor):
     """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
     rank, size = world()

@@ -5,7 +5,7 @@ import time
 
 from parts.foundation.processes import sum_over_processes
 from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
-from parts.learning.optimizer import Statistics, run_updates, summing_gradients, switch_checkpointing
+from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import predicting_states, token_logprobs
 from parts.networks.precision import autocast
@@ -134,7 +134,7 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
         for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks))
     ]
     only_nll = config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"  # the teacher has nothing to say
-    for teacher, piece_rows in summing_gradients([models.policy], pieces):
+    for teacher, piece_rows in pieces:
         piece, _ = trimmed(batch, piece_rows)
         mask = piece["loss_mask"].bool()
         flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
@@ -152,4 +152,5 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
             statistics.add(dict(zip(TOKEN_FIGURES, means, strict=True)))
             statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
         states.backward(leaf.grad)
+    sum_gradients([models.policy])
     return statistics

@@ -5,7 +5,7 @@ import time
 from parts.foundation.processes import sum_over_processes
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
-from parts.learning.optimizer import Statistics, run_updates, summing_gradients, switch_checkpointing
+from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.adapters import as_reference
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import predicting_states, token_logprobs, token_values
@@ -135,7 +135,7 @@ def accumulate_gradients(
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     networks = [network for network, on in ((models.policy, train_policy), (models.critic, models.critic)) if on]
     pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
-    for piece_rows in summing_gradients(networks, pieces):
+    for piece_rows in pieces:
         piece, _ = trimmed(batch, piece_rows)
         mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
@@ -154,6 +154,7 @@ def accumulate_gradients(
             error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
             statistics.add({"value/loss": error.detach()})
             scaler.scale(loss + config.vf_coef * error).backward()
+    sum_gradients(networks)
     return statistics
 
 
