@@ -70,11 +70,11 @@ def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> 
     >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
     {'3': 0.75, '8': 0.5}
     """
-    found: dict[str, list[bool]] = {}
+    by_row: dict[str, list[bool]] = {}
     for row, passed in seen:
         if passed is not None:
-            found.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+            by_row.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in by_row.items()}
     return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
 
 

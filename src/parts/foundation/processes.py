@@ -154,14 +154,14 @@ def memory_metrics() -> dict[str, float]:
     """
     import torch
 
-    found = {}
+    metrics = {}
     if STATM.exists():
         pages = int(STATM.read_text().split()[1])
-        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+        metrics["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
     if torch.cuda.is_initialized():
-        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    of_all = gather_rows([found])
-    return {name: max(one[name] for one in of_all) for name in found}
+        metrics["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([metrics])
+    return {name: max(one[name] for one in of_all) for name in metrics}
 
 
 class StopRequest:

@@ -16,9 +16,9 @@ from parts.running.output_folder import check_folder, write_folder
 from parts.sampling.generators import restore_rng, rng_state
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainState:
-    """What a checkpoint keeps of a run beside its networks. `Progress` alone writes it, at the end of each step."""
+    """What a checkpoint keeps of a run beside its networks. `Progress.write` alone puts another in its place."""
 
     step: int = 0  # steps that are done
     kl_coef: float = 0.0  # the next step's

@@ -95,11 +95,11 @@ def token_figures(tokenizer, sample: dict) -> dict:
         return [value for start, end in spans for value in values[start:end]]
 
     lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
-    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
+    figures = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
     advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
     if len({*advantages}) == 1:
-        return found | {"advantage": advantages[0]}
-    return found | ({"advantages": advantages} if advantages else {})
+        return figures | {"advantage": advantages[0]}
+    return figures | ({"advantages": advantages} if advantages else {})
 
 
 PANELS = (  # title and metrics of each plot; what a run does not log is left out

@@ -106,14 +106,14 @@ class EarlyScores:
 
     def results(self) -> dict[str, list]:
         """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        found = {name: [None] * len(self.rows) for name in self.functions}
+        results = {name: [None] * len(self.rows) for name in self.functions}
         try:
             for name, rows, answer in [] if self.failed else self.asked:
                 value = answer.result()[0] if isinstance(answer, Future) else answer
                 values = value.tolist() if hasattr(value, "tolist") else value
                 values = [value] if isinstance(self.functions[name], PerSample) else list(values)
                 for row, one in zip(rows, values, strict=True):
-                    found[name][row] = one
+                    results[name][row] = one
         except Exception:
             self.failed = True
         finally:
@@ -127,7 +127,7 @@ class EarlyScores:
         if drawn or self.failed:
             restore_rng(self.before)
             return {}
-        return found
+        return results
 
 
 def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
@@ -156,20 +156,23 @@ def collect(
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
 
-    def complete(mine: list[dict], draws) -> list[dict]:
+    def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        prompts, early = (
+            [row["prompt_ids"] for row in local_rows],
+            early_scores(config, models, engine, reward, local_rows),
+        )
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
             outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
         note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
-        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+        for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
@@ -193,10 +196,10 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     """
     (rank, size), samples, failure = world(), [], None
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
-    own = shares[rank]
+    local = shares[rank]
     try:
-        samples = make([rows[i] for i in own], None if noise is None else noise[own])
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+        message = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
     return gather_rows(samples, failure, shares)

@@ -11,7 +11,7 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
     """Advantages [B, T] of teacher and rewards; 0 on completions of the data, which the student did not sample."""
     import torch
 
-    mask, own = batch["loss_mask"], ~batch["offpolicy"]
+    mask, sampled = batch["loss_mask"], ~batch["offpolicy"]
     advantages = torch.zeros(mask.shape, device=mask.device)
     if config.objective == "policy_gradient":
         seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
@@ -20,8 +20,10 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
     if config.reward_coef:
         scores = torch.tensor([s["score"] for s in samples], device=mask.device)
         groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
-        scored = own[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(own)
+        scored = sampled[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(
+            sampled
+        )
         if scored.any():
             values = REWARD_ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
             advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
-    return advantages * own
+    return advantages * sampled

@@ -125,13 +125,13 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
 
     index = torch.as_tensor(rows, device=models.device)
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
-    own = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
+    sampled = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
     scale = scaler.scale(torch.ones((), device=models.device))
     statistics = Statistics(STATISTICS, models.device)
     pieces = [
         (teacher, piece_rows)
-        for teacher, mine in by_teacher(models, batch, rows)
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks))
+        for teacher, local_rows in by_teacher(models, batch, rows)
+        for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
     ]
     only_nll = config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"  # the teacher has nothing to say
     for teacher, piece_rows in pieces:
@@ -148,7 +148,7 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
             known = {name: x[part] for name, x in flat.items()}
             dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
             loss, figures, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
-            means = torch.where(known["offpolicy"][:, None], 0.0, figures).sum(0) / own
+            means = torch.where(known["offpolicy"][:, None], 0.0, figures).sum(0) / sampled
             statistics.add(dict(zip(TOKEN_FIGURES, means, strict=True)))
             statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
         states.backward(leaf.grad)

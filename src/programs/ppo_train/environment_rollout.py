@@ -25,21 +25,21 @@ def converse(
     """
     width = 0 if noise is None else noise.shape[1] // config.max_turns
 
-    def conversations(mine: list[dict], draws) -> list[dict]:
+    def conversations(local_rows: list[dict], draws) -> list[dict]:
         generate = turn_sampler(engine)
 
         def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
-            own = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
-            return generate(prompts, own, numbers)
+            answer_draws = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
+            return generate(prompts, answer_draws, numbers)
 
         start = time.perf_counter()
-        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        talks = play(local_rows, setup.environments, setup.bridge, answer, setup.limits, setup.form)
         sampled = time.perf_counter()
-        values = score_talks(setup, mine, talks, reward)
+        values = score_talks(setup, local_rows, talks, reward)
         count_seconds(timer, start, sampled)
         weights = score_weights(reward, values[0]) if values else {}
-        found = zip(mine, talks, values, strict=True)
-        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in found]
+        played = zip(local_rows, talks, values, strict=True)
+        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in played]
 
     return shared_out(conversations, rows, noise)
 

@@ -66,8 +66,8 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
     rows = contributing(config, batch) if early else list(range(len(samples)))
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    mine, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
-    for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared):
+    local_rows, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
         piece, columns = trimmed(batch, piece_rows)
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
