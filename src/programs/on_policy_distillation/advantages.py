@@ -4,7 +4,7 @@ from parts.learning.advantages import discounted_returns, grpo_advantages, mean_
 from parts.learning.losses import kl_estimate
 from programs.on_policy_distillation.settings import Config
 
-REWARD_ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
+ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
 
 
 def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
@@ -24,6 +24,6 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
             sampled
         )
         if scored.any():
-            values = REWARD_ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
             advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
     return advantages * sampled
