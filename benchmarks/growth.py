@@ -86,8 +86,7 @@ def step(config, models, optimizer, size: dict) -> dict:
 
     from parts.sampling.rollouts import shared_out
     from parts.sampling.sampling import HFEngine
-    from programs.ppo_train.experience import make_experience
-    from programs.ppo_train.update import update
+    from programs.ppo_train.step import make_experience, update
 
     draw, engine = np.random.default_rng(0), HFEngine(config, models)
     prompts = draw.integers(3, 200, (size["batch"] // size["group"], size["prompt"])).tolist()
@@ -105,7 +104,7 @@ def step(config, models, optimizer, size: dict) -> dict:
     for i, sample in enumerate(samples):
         sample |= {"score": float(scores[i]), "group": i // size["group"]}
     meter, scaler = Meter(models.device), torch.amp.GradScaler(models.device.type, enabled=False)
-    update(config, models, optimizer, scaler, make_experience(config, models, samples, 0.0), 0, {"bad": 0})
+    update(config, models, optimizer, scaler, make_experience(config, models, samples, 0.0), 0)
     return taken | meter.read("update")
 
 
@@ -115,9 +114,8 @@ def worker(folder: str, size: dict, device: str) -> None:
 
     from parts.foundation.processes import gather_rows, leave_processes, start_processes, world
     from parts.networks.precision import settle_precision
-    from programs.ppo_train.models import load_models
+    from programs.ppo_train.models import load_models, make_optimizer
     from programs.ppo_train.settings import Config
-    from programs.ppo_train.update import make_optimizer
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     counts = {"batch_size": size["batch"], "group_size": size["group"], "max_new_tokens": size["length"]}

@@ -72,14 +72,16 @@ def random_samples(name: str, config) -> list[dict]:
 def embedded_samples(kind: str, config, models) -> list[dict]:
     """Samples of the embedded model for its own task."""
     from parts.data.prompts import load_splits
+    from parts.running.checkpoints import TrainState
     from parts.sampling.sampling import HFEngine
     from programs.on_policy_distillation.rollout import rollout_batch
-    from programs.ppo_train.models import load_reward
-    from programs.ppo_train.rollout import rollout
+    from programs.ppo_train.inputs import load_reward
+    from programs.ppo_train.rollout import Sampler
 
     rows, engine = load_splits(config, models.tokenizer)[0], HFEngine(config, models)
-    draw = rollout_batch if kind == "distillation" else rollout
-    return draw(config, models, engine, load_reward(config), rows, 0, 0, {})[0]
+    if kind == "distillation":
+        return rollout_batch(config, models, engine, load_reward(config), rows, 0, 0, {})[0]
+    return Sampler(config, models, engine, load_reward(config), rows, TrainState()).rollout(0, {})[0]
 
 
 def side_of(name: str, folder: str, share: bool) -> tuple:
@@ -89,22 +91,24 @@ def side_of(name: str, folder: str, share: bool) -> tuple:
     given = CASES[name] | {"share_prompts": share, "precision": "fp32", "lr": 1e-6}
     kind = "distillation" if "distillation" in name else "ppo"
     if kind == "distillation":
-        from programs.on_policy_distillation import experience, models, settings, update
+        from programs.on_policy_distillation import models, settings
+        from programs.on_policy_distillation import step as of_step
 
         config = settings.Config(model=EMBEDDED, teacher=[EMBEDDED], **given)
     else:
-        from programs.ppo_train import experience, models, settings, update
+        from programs.ppo_train import models, settings
+        from programs.ppo_train import step as of_step
 
         config = settings.Config(model=EMBEDDED if "embedded" in name else folder, **given)
     loaded = models.load_models(config, torch.device("cpu"))
-    optimizer, scaler = update.make_optimizer(config, loaded), torch.amp.GradScaler("cpu", enabled=False)
+    optimizer, scaler = models.make_optimizer(config, loaded), torch.amp.GradScaler("cpu", enabled=False)
 
     def make() -> list[dict]:
         return embedded_samples(kind, config, loaded) if "embedded" in name else random_samples(name, config)
 
     def step(samples: list[dict]) -> None:
-        batch = experience.make_experience(config, loaded, samples, config.kl_coef)
-        update.update(config, loaded, optimizer, scaler, batch, 1, {"bad": 0})
+        batch = of_step.make_experience(config, loaded, samples, config.kl_coef)
+        of_step.update(config, loaded, optimizer, scaler, batch, 1)
 
     return config, loaded, make, step
 

@@ -43,7 +43,7 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged
 #        77-102  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
 #       105-235  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
 #       238-258  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       261-284  curves               curves.png: the metrics of a run over its steps
+#       261-284  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
 #       287-522  metric names         Names of metrics and settings in three kinds of logs
 #       525-767  finding advice       Findings and notes: cause, remedy, source
 #       770-866  trends               Trends of a series
@@ -258,7 +258,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
 
 
 def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):

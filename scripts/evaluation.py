@@ -76,7 +76,7 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     4381-4493  cache probe         What the cache and the attention of a model can do, measured before anything is …
 #     4496-4506  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
 #     4509-4573  vllm options        vLLM: the versions that work here, and options of its engine by name
-#     4576-4592  rollouts            Sampling and scoring the rows of a batch over all processes
+#     4576-4592  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
 #     4595-4615  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
 #     4618-4768  paired tests        Intervals, paired tests, pass@k
 #     4771-4813  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
@@ -4583,12 +4583,12 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     """
     (rank, size), samples, failure = world(), [], None
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
-    own = shares[rank]
+    local = shares[rank]
     try:
-        samples = make([rows[i] for i in own], None if noise is None else noise[own])
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+        message = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 

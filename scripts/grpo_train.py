@@ -37,70 +37,67 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       154-217  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       220-260  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       263-416  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       419-580  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       583-692  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       695-781  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       784-811  memory used            The memory that a step has used, as metrics: what a run log has beside its …
-#       814-853  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      856-1132  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1135-1266  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1269-1449  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1452-1615  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1618-1802  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1805-1993  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1996-2034  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2037-2116  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2119-2206  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2209-2234  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2237-2429  user code              What a reward may change of the process: it and the trainer have each their own
-#     2432-2680  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2683-2838  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2841-2900  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2903-3078  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3081-3284  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3287-3427  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3430-3492  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3495-3750  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3753-3902  conversations          The record of a conversation with an environment, and what the environment …
-#     3905-4072  play                   Playing conversations of a policy with environments: all that are open are …
-#     4075-4229  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4232-4242  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4245-4431  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4434-4450  tokenizers             Tokenizers, loaded and saved as they were
-#     4453-4550  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4553-4730  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4733-4797  vllm options           vLLM: the versions that work here, and options of its engine by name
-#     4800-4876  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4879-4897  optimizer              Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     4900-5122  memory                 The memory that a run will need, from the shape of its networks
-#     5125-5200  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5203-5251  curves                 curves.png: the metrics of a run over its steps
-#     5254-5300  sample tokens          What each sampled token was given, for the few samples of samples.jsonl: its …
-#     5303-5426  run log                Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     5429-5545  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5548-5591  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5594-5683  summary                summary.json and the lines at the end of a run
-#     5686-5704  paired tests           Intervals, paired tests, pass@k
-#     5707-6123  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6126-6174  data                   Prompts as a data set
-#     6177-6246  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6249-6327  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6330-6378  trl arguments          Our settings as TRL's
-#     6381-6564  rewards                Rewards as TRL calls them, checked and logged
-#     6567-6649  stages                 Stages of rewards over a run
-#     6652-6780  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6783-6891  evaluation             Held-out evaluation with greedy completions
-#     6894-6952  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6955-7046  checkpoints            Resume points, and the exported model
-#     7049-7159  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7162-7461  trainer                TRL's trainer with exact resume and our logs
-#     7464-7549  prepare                All that is loaded and checked before the first step
-#     7552-7607  memory                 The memory that a run will need
-#     7610-7660  dry run                --dry_run: settings, batch arithmetic, memory
-#     7663-7751  run                    The run and the command line
+#       151-214  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       217-257  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       260-413  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       416-577  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       580-689  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       692-804  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       807-846  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      849-1125  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1128-1259  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1262-1442  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1445-1608  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1611-1795  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1798-1986  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1989-2027  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2030-2109  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2112-2199  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2202-2227  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2230-2422  user code              What a reward may change of the process: it and the trainer have each their own
+#     2425-2673  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2676-2831  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2834-2893  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2896-3071  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3074-3277  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3280-3420  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3423-3485  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3488-3743  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3746-3895  conversations          The record of a conversation with an environment, and what the environment …
+#     3898-4065  play                   Playing conversations of a policy with environments: all that are open are …
+#     4068-4222  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4225-4235  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4238-4424  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4427-4443  tokenizers             Tokenizers, loaded and saved as they were
+#     4446-4543  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4546-4723  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4726-4790  vllm options           vLLM: the versions that work here, and options of its engine by name
+#     4793-4869  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4872-4890  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4893-5115  memory                 The memory that a run will need, from the shape of its networks
+#     5118-5193  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5196-5413  run log                The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     5416-5532  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5535-5578  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5581-5670  summary                summary.json and the lines at the end of a run
+#     5673-5691  paired tests           Intervals, paired tests, pass@k
+#     5694-6110  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6113-6161  data                   Prompts as a data set
+#     6164-6233  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6236-6314  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6317-6365  trl arguments          Our settings as TRL's
+#     6368-6551  rewards                Rewards as TRL calls them, checked and logged
+#     6554-6636  stages                 Stages of rewards over a run
+#     6639-6767  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6770-6878  evaluation             Held-out evaluation with greedy completions
+#     6881-6939  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6942-7033  checkpoints            Resume points, and the exported model
+#     7036-7146  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7149-7448  trainer                TRL's trainer with exact resume and our logs
+#     7451-7536  prepare                All that is loaded and checked before the first step
+#     7539-7594  memory                 The memory that a run will need
+#     7597-7647  dry run                --dry_run: settings, batch arithmetic, memory
+#     7650-7738  run                    The run and the command line
 
 import argparse
 import ast
@@ -695,6 +692,7 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 
 
 def world() -> tuple[int, int]:
@@ -747,6 +745,31 @@ def end_at_once(code: int) -> None:
     os._exit(code)
 
 
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    metrics = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        metrics["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        metrics["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([metrics])
+    return {name: max(one[name] for one in of_all) for name in metrics}
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
@@ -779,36 +802,6 @@ class StopRequest:
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
-
-
-# ------------------------------------------------------------------- memory used (src/parts/foundation/memory_used.py)
-
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
-
-
-def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
-
-    Every process must call it.
-    """
-    import torch
-
-    found = {}
-    if STATM.exists():
-        pages = int(STATM.read_text().split()[1])
-        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
-    if torch.cuda.is_initialized():
-        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    of_all = gather_rows([found])
-    return {name: max(one[name] for one in of_all) for name in found}
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -2186,11 +2179,11 @@ def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> 
     >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
     {'3': 0.75, '8': 0.5}
     """
-    found: dict[str, list[bool]] = {}
+    by_row: dict[str, list[bool]] = {}
     for row, passed in seen:
         if passed is not None:
-            found.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+            by_row.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in by_row.items()}
     return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
 
 
@@ -5200,7 +5193,78 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
+
+LOGGED = 8  # samples of a step or an evaluation
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = (
+    "prompt",
+    "completion",
+    "score",
+    "rewards",
+    "finished",
+    "advantage",
+    *OF_CONVERSATIONS,
+)  # of samples.jsonl
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
+    """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
+
+    A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
+    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
+    """
+    lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
+    for end in range(1, len(ids) + 1):
+        before, text = (tokenizer.decode(ids[start:stop], skip_special_tokens=False) for stop in (done, end))
+        if len(text) > len(before) and not text.endswith("\ufffd"):
+            lengths.append(len(text) - len(before))
+            start, done = done, end
+        else:
+            lengths.append(0)
+    rest = len(tokenizer.decode(ids, skip_special_tokens=False)) - sum(lengths)
+    if rest < 0:  # a tokenizer whose pieces are no pieces of the text
+        return [0] * (len(ids) - 1) + [rest + sum(lengths)]
+    return [*lengths[:-1], lengths[-1] + rest] if lengths else []
+
+
+def token_figures(tokenizer, sample: dict) -> dict:
+    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
+
+    Returns:
+        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
+        {} for a completion that was not sampled.
+    """
+    if "offpolicy" in sample:
+        return {}
+    ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
+    if "turn_ends" in sample:
+        spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]
+
+    def sampled(values: list) -> list:
+        return [value for start, end in spans for value in values[start:end]]
+
+    lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
+    figures = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
+    advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
+    if len({*advantages}) == 1:
+        return figures | {"advantage": advantages[0]}
+    return figures | ({"advantages": advantages} if advantages else {})
+
 
 PANELS = (  # title and metrics of each plot; what a run does not log is left out
     ("reward", ("reward/mean", "eval/accuracy")),
@@ -5249,83 +5313,6 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
     figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     os.replace(temporary, target)
-
-
-# ------------------------------------------------------------------ sample tokens (src/parts/running/sample_tokens.py)
-
-LOGGED = 8  # samples of a step or an evaluation
-
-
-def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
-    """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
-
-    A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
-    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
-    """
-    lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
-    for end in range(1, len(ids) + 1):
-        before, text = (tokenizer.decode(ids[start:stop], skip_special_tokens=False) for stop in (done, end))
-        if len(text) > len(before) and not text.endswith("\ufffd"):
-            lengths.append(len(text) - len(before))
-            start, done = done, end
-        else:
-            lengths.append(0)
-    rest = len(tokenizer.decode(ids, skip_special_tokens=False)) - sum(lengths)
-    if rest < 0:  # a tokenizer whose pieces are no pieces of the text
-        return [0] * (len(ids) - 1) + [rest + sum(lengths)]
-    return [*lengths[:-1], lengths[-1] + rest] if lengths else []
-
-
-def token_figures(tokenizer, sample: dict) -> dict:
-    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
-
-    Returns:
-        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
-        {} for a completion that was not sampled.
-    """
-    if "offpolicy" in sample:
-        return {}
-    ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
-    if "turn_ends" in sample:
-        spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]
-
-    def sampled(values: list) -> list:
-        return [value for start, end in spans for value in values[start:end]]
-
-    lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
-    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
-    advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
-    if len({*advantages}) == 1:
-        return found | {"advantage": advantages[0]}
-    return found | ({"advantages": advantages} if advantages else {})
-
-
-# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
-
-OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = (
-    "prompt",
-    "completion",
-    "score",
-    "rewards",
-    "finished",
-    "advantage",
-    *OF_CONVERSATIONS,
-)  # of samples.jsonl
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def open_tracker(name: str, config: BaseConfig, start: int):

@@ -39,77 +39,72 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       162-225  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       228-246  bundle            Where this bundle and its embedded model, data and rewards lie
-#       249-402  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       405-609  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       612-721  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#       724-883  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
-#       886-913  memory used       The memory that a step has used, as metrics: what a run log has beside its seconds
-#       916-955  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      958-1234  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1237-1368  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1371-1551  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1554-1717  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1720-1904  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1907-2095  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2098-2136  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2139-2231  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2234-2239  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2242-2267  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2270-2462  user code         What a reward may change of the process: it and the trainer have each their own
-#     2465-2713  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2716-2871  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2874-2996  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2999-3042  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     3045-3094  precision         Precision: what auto stands for, TF32, the dtype of matrix products
-#     3097-3288  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
-#     3291-3332  tokenizers        Tokenizers, loaded and saved as they were
-#     3335-3517  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3520-3682  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     3685-3788  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3791-4058  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     4061-4224  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4227-4314  batches           Padding, collating, micro-batches under a budget of tokens
-#     4317-4570  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4573-4725  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4728-4922  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4925-4989  vllm options      vLLM: the versions that work here, and options of its engine by name
-#     4992-5043  generators        The random generators that a user's code may draw from: their states, taken and …
-#     5046-5225  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5228-5355  early scores      Scoring completions while others are sampled: a slow judge or a sandbox costs only …
-#     5358-5409  rollouts          Sampling and scoring the rows of a batch over all processes
-#     5412-5422  kl                KL divergence to the reference: estimators, the forms that serve as a loss, the …
-#     5425-5478  advantages        Advantage estimators, with a critic (GAE) and without; a new one is a function and …
-#     5481-5518  losses            Policy losses per token, the value loss, and the weights for a sampler that is not …
-#     5521-5546  aggregation       How losses per token become one number: the weight of each token
-#     5549-5701  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5704-5806  gradient sums     Gradients summed over the processes: in buckets, while the last backward pass …
-#     5809-5876  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     5879-6135  memory            The memory that a run will need, from the shape of its networks
-#     6138-6213  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6216-6264  curves            curves.png: the metrics of a run over its steps
-#     6267-6322  sample tokens     What each sampled token was given, for the few samples of samples.jsonl: its text, …
-#     6325-6457  run log           Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     6460-6576  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6579-6650  checkpoints       Checkpoints, resuming, the exported model
-#     6653-6696  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6699-6788  summary           summary.json and the lines at the end of a run
-#     6791-6888  progress          Where a run stands: the state that a resume needs, evaluations, what follows a …
-#     6891-6909  paired tests      Intervals, paired tests, pass@k
-#     6912-7045  settings          Settings of the trainer and what contradicts what
-#     7048-7117  objective         Divergences between student and teacher
-#     7120-7165  data              Rows with completions of their own, and which teacher a row goes to
-#     7168-7427  teachers          Teachers: local networks and servers
-#     7430-7456  models            Student, teachers and the optional reward
-#     7459-7483  rollout           The batch of a step
-#     7486-7614  experience        From samples to a training batch: the teachers' figures and the advantages
-#     7617-7814  update            One step of training
-#     7817-7843  spread            How sure a held-out mean is: an interval, and whether a single completion carries it
-#     7846-7975  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7978-8017  memory            The memory that a run will need
-#     8020-8057  dry run           --dry_run: settings, batch arithmetic, memory
-#     8060-8154  run               The loop of a run and the command line
+#       157-220  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       223-241  bundle            Where this bundle and its embedded model, data and rewards lie
+#       244-397  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       400-604  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       607-716  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#       719-897  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       900-939  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      942-1218  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1221-1352  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1355-1535  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1538-1701  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1704-1888  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1891-2079  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2082-2120  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2123-2215  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2218-2223  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2226-2251  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2254-2446  user code         What a reward may change of the process: it and the trainer have each their own
+#     2449-2697  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2700-2855  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2858-2980  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2983-3026  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     3029-3078  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3081-3272  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3275-3316  tokenizers        Tokenizers, loaded and saved as they were
+#     3319-3501  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3504-3666  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3669-3772  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3775-4042  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     4045-4208  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4211-4298  batches           Padding, collating, micro-batches under a budget of tokens
+#     4301-4554  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4557-4709  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4712-4906  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4909-4973  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4976-5027  generators        The random generators that a user's code may draw from: their states, taken and …
+#     5030-5209  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5212-5396  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5399-5477  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5480-5533  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5536-5688  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5691-5894  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5897-6153  memory            The memory that a run will need, from the shape of its networks
+#     6156-6231  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6234-6469  run log           The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     6472-6588  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6591-6683  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6686-6729  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6732-6821  summary           summary.json and the lines at the end of a run
+#     6824-6969  progress          The course of a run: its begin, evaluations, what follows a step, stopping by a …
+#     6972-6990  paired tests      Intervals, paired tests, pass@k
+#     6993-7126  settings          Settings of the trainer and what contradicts what
+#     7129-7196  objective         Divergences between student and teacher
+#     7199-7244  data              Rows with completions of their own, and which teacher a row goes to
+#     7247-7506  teachers          Teachers: local networks and servers
+#     7509-7546  models            Student, teachers and the optional reward
+#     7549-7580  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7583-7607  rollout           The batch of a step
+#     7610-7654  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7657-7681  advantages        The advantages of teacher and rewards
+#     7684-7779  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7782-7937  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7940-8075  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8078-8117  memory            The memory that a run will need
+#     8120-8156  dry run           --dry_run: settings, batch arithmetic, memory
+#     8159-8203  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -724,6 +719,7 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 
 
 def world() -> tuple[int, int]:
@@ -740,13 +736,6 @@ def sum_over_processes(tensor):
 
         dist.all_reduce(tensor)
     return tensor
-
-
-def begin_sum(tensor):
-    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
-    import torch.distributed as dist
-
-    return dist.all_reduce(tensor, async_op=True).wait
 
 
 def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
@@ -849,6 +838,31 @@ def end_at_once(code: int) -> None:
     os._exit(code)
 
 
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    metrics = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        metrics["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        metrics["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([metrics])
+    return {name: max(one[name] for one in of_all) for name in metrics}
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
@@ -881,36 +895,6 @@ class StopRequest:
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
-
-
-# ------------------------------------------------------------------- memory used (src/parts/foundation/memory_used.py)
-
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
-
-
-def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
-
-    Every process must call it.
-    """
-    import torch
-
-    found = {}
-    if STATM.exists():
-        pages = int(STATM.read_text().split()[1])
-        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
-    if torch.cuda.is_initialized():
-        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    of_all = gather_rows([found])
-    return {name: max(one[name] for one in of_all) for name in found}
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -5225,7 +5209,7 @@ class VllmEngine:
         ]
 
 
-# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -5240,6 +5224,9 @@ def scores_alone(function) -> bool:
 
 class EarlyScores:
     """What reward functions say of completions that have ended, asked while the others are sampled.
+
+    A slow judge or a sandbox then costs only what it takes longer. Sampling has a thread of its own meanwhile, as
+    rewards may need the main one (signals, connections of one thread).
 
     It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
     """
@@ -5310,14 +5297,14 @@ class EarlyScores:
 
     def results(self) -> dict[str, list]:
         """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        found = {name: [None] * len(self.rows) for name in self.functions}
+        results = {name: [None] * len(self.rows) for name in self.functions}
         try:
             for name, rows, answer in [] if self.failed else self.asked:
                 value = answer.result()[0] if isinstance(answer, Future) else answer
                 values = value.tolist() if hasattr(value, "tolist") else value
                 values = [value] if isinstance(self.functions[name], PerSample) else list(values)
                 for row, one in zip(rows, values, strict=True):
-                    found[name][row] = one
+                    results[name][row] = one
         except Exception:
             self.failed = True
         finally:
@@ -5331,7 +5318,7 @@ class EarlyScores:
         if drawn or self.failed:
             restore_rng(self.before)
             return {}
-        return found
+        return results
 
 
 def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
@@ -5355,28 +5342,28 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
 
-    def complete(mine: list[dict], draws) -> list[dict]:
+    def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        prompts, early = (
+            [row["prompt_ids"] for row in local_rows],
+            early_scores(config, models, engine, reward, local_rows),
+        )
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
             outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
         note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
-        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+        for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
@@ -5400,16 +5387,16 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     """
     (rank, size), samples, failure = world(), [], None
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
-    own = shares[rank]
+    local = shares[rank]
     try:
-        samples = make([rows[i] for i in own], None if noise is None else noise[own])
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+        message = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
-# --------------------------------------------------------------------------------------- kl (src/parts/learning/kl.py)
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
 
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
@@ -5420,6 +5407,74 @@ def kl_estimate(logprobs, ref_logprobs, estimator: str):
     if estimator == "k2":
         return d**2 / 2
     return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
+
+
+def likelihood_ratio(logprobs, old_logprobs):
+    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
+    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = likelihood_ratio(logprobs, old_logprobs)
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+AGGREGATIONS = {
+    "token_mean": "sum over all tokens / their number: DAPO",
+    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
+    "seq_mean_token_sum": "mean over completions of their token sum",
+    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
+    "fixed_length": "mean over completions of token sum / norm_length",
+}
+
+
+def token_weights(mask, config, tokens, sequences):
+    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
+
+    Args:
+        mask: [B, T], a piece of the minibatch.
+        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
+        tokens: masked tokens of the whole minibatch.
+        sequences: rows of the whole minibatch.
+    """
+    if config.aggregation == "token_mean":
+        return mask / tokens
+    if config.aggregation == "seq_mean_token_mean":
+        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
+    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """How the loss is corrected for a sampler that is not the trainer."""
+    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
 
 
 # ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
@@ -5476,74 +5531,6 @@ def discounted_returns(rewards, mask, gamma: float):
         running = torch.where(mask[:, t].bool(), here, running)
         returns[:, t] = here * mask[:, t]
     return returns
-
-
-# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
-
-
-def likelihood_ratio(logprobs, old_logprobs):
-    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
-    return (logprobs - old_logprobs).clamp(-20, 20).exp()
-
-
-def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
-    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
-
-    Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
-    """
-    import torch
-
-    ratio = likelihood_ratio(logprobs, old_logprobs)
-    plain = -advantages * ratio
-    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
-    loss = torch.maximum(plain, bounded)
-    if dual_clip:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
-
-
-def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
-    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
-
-    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
-    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
-    """
-    import torch
-
-    d = (old_logprobs - rollout_logprobs) * mask
-    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
-    if how == "none":
-        return torch.ones_like(w)
-    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
-
-
-# --------------------------------------------------------------------- aggregation (src/parts/learning/aggregation.py)
-
-AGGREGATIONS = {
-    "token_mean": "sum over all tokens / their number: DAPO",
-    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
-    "seq_mean_token_sum": "mean over completions of their token sum",
-    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
-    "fixed_length": "mean over completions of token sum / norm_length",
-}
-
-
-def token_weights(mask, config, tokens, sequences):
-    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
-
-    Args:
-        mask: [B, T], a piece of the minibatch.
-        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
-        tokens: masked tokens of the whole minibatch.
-        sequences: rows of the whole minibatch.
-    """
-    if config.aggregation == "token_mean":
-        return mask / tokens
-    if config.aggregation == "seq_mean_token_mean":
-        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
-    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
-    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
 
 
 # ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
@@ -5701,111 +5688,6 @@ class RolloutSettings(TrainerSettings):
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
 
 
-# ----------------------------------------------------------------- gradient sums (src/parts/learning/gradient_sums.py)
-
-BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
-
-
-class GradientSums:
-    """The sum of one minibatch's gradients over all processes.
-
-    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
-    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
-    """
-
-    def __init__(self, params: list, late: set[int]):
-        """
-        Args:
-            params: what is trained, in the order in which a backward pass is likely to reach it.
-            late: ids of those that a backward pass may add to more than once; they are summed at the end.
-        """
-        early = list(in_buckets([p for p in params if id(p) not in late]))
-        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
-        self.missing = [{id(p) for p in bucket} for bucket in early]
-        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
-
-    @contextlib.contextmanager
-    def in_last_pass(self) -> Iterator[None]:
-        """Sum each bucket as soon as the backward passes inside have made its gradients."""
-        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
-
-        def arrived(p) -> None:
-            if place[id(p)] < len(self.waits):
-                raise RuntimeError(
-                    "got a second gradient in the last backward pass; expected one of what is not `late`"
-                )
-            self.missing[place[id(p)]].discard(id(p))
-            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
-                self.begin_next()
-
-        params = [p for p in self.params if id(p) in place]
-        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def begin_next(self) -> None:
-        """Begin to sum the next bucket; the gradients become views of the sum."""
-        import torch
-
-        bucket = self.buckets[len(self.waits)]
-        self.reached |= {id(p) for p in bucket if p.grad is not None}
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
-        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
-            p.grad = part.view_as(p)
-        self.waits.append(begin_sum(flat))
-
-    def finish(self) -> None:
-        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
-        import torch
-
-        while len(self.waits) < len(self.buckets):
-            self.begin_next()
-        for wait in self.waits:
-            wait()
-        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
-        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
-            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-                p.grad = None
-
-
-def in_buckets(params: list) -> Iterator[list]:
-    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
-    bucket, size = [], 0
-    for p in params:
-        more = p.numel() * p.element_size()
-        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
-            yield bucket
-            bucket, size = [], 0
-        bucket, size = [*bucket, p], size + more
-    if bucket:
-        yield bucket
-
-
-def summing_gradients(networks: list, pieces: list) -> Iterator:
-    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
-
-    Args:
-        networks: those that are trained, in the order in which they go through their backward pass.
-        pieces: this process's micro-batches, if it has any; the number may differ between processes.
-    """
-    if world()[1] == 1:
-        yield from pieces
-        return
-    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
-    models = [unwrapped(network) for network in networks]
-    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
-    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
-    sums = GradientSums(params, late)
-    yield from pieces[:-1]
-    with sums.in_last_pass():
-        yield from pieces[-1:]
-    sums.finish()
-
-
 # ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
 
 
@@ -5852,6 +5734,18 @@ def switch_checkpointing(models: Models, on: bool) -> None:
                 layer.training = on
 
 
+def adamw(config: BaseConfig, networks: list[tuple]):
+    """AdamW with a group for the trained weights of each (network, learning rate): the policy's, then the critic's."""
+    import torch
+
+    groups = [
+        {"params": [p for p in network.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
+        for network, lr in networks
+    ]
+    betas = (0.9, config.adam_beta2)
+    return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
+
+
 def apply_gradients(config: BaseConfig, optimizer, scaler):
     """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
     import torch
@@ -5866,14 +5760,138 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
     return norms
 
 
-def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
-    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
-    health["bad"] = 0 if finite else health["bad"] + 1
-    if health["bad"] >= config.max_bad_updates:
-        raise DivergedError(
-            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-            "try a lower --lr, or --precision bf16 in place of fp16"
-        )
+class Statistics:
+    """What an update measures, by name: over its micro-batches and processes.
+
+    Args:
+        reductions: name -> "sum", "mean" or "max". Of a mean, each micro-batch adds its sum over the whole count.
+    """
+
+    def __init__(self, reductions: dict[str, str], device):
+        import torch
+
+        self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
+        self.values = {name: torch.zeros((), device=device) for name in reductions}
+
+    def __getitem__(self, name: str):
+        return self.values[name]
+
+    def add(self, figures: dict) -> None:
+        """Take in a micro-batch's share of each figure, a scalar tensor."""
+        import torch
+
+        for name, value in figures.items():
+            before = self.values[name]
+            self.values[name] = torch.maximum(before, value) if name in self.maxima else before + value
+
+    def add_means(self, figures: dict, mask, count) -> None:
+        """Take in figures per token [B, T]: their sums where `mask` is 1, over the `count` of the whole minibatch."""
+        import torch
+
+        sums = (torch.stack([*figures.values()]) * mask).sum((1, 2)) / count
+        self.add(dict(zip(figures, sums, strict=True)))
+
+    def sum_over_processes(self) -> None:
+        """Sum what is summed; each process keeps its own maxima, which `means_of_updates` compares."""
+        import torch
+
+        names = [name for name in self.values if name not in self.maxima]
+        sums = sum_over_processes(torch.stack([self.values[name] for name in names])).cpu()
+        self.values |= zip(names, sums, strict=True)
+
+
+def run_updates(
+    config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
+) -> tuple[dict, int]:
+    """Run the epochs and minibatches of a step.
+
+    Args:
+        bad: non-finite updates in a row before this step.
+        accumulate: adds the gradients of a minibatch's rows, and returns its Statistics.
+        active: rows that have a gradient; a minibatch without any is passed over. None: all.
+
+    Returns:
+        (metrics: means and maxima over the applied updates; non-finite updates in a row).
+
+    Raises:
+        DivergedError: `max_bad_updates` in a row were not finite.
+    """
+    import numpy as np
+    import torch
+
+    set_learning_rates(config, optimizer, step)
+    applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
+    for epoch in range(config.ppo_epochs):
+        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
+        for rows in order.reshape(config.minibatches, -1):
+            if active is not None and active.isdisjoint(rows.tolist()):
+                continue
+            statistics = accumulate(rows)
+            statistics.sum_over_processes()
+            if target_kl and statistics.values.get("kl/approx", 0.0) > target_kl:
+                optimizer.zero_grad()
+                return updates_metrics(optimizer, applied, updates), bad
+            norms, updates = apply_gradients(config, optimizer, scaler), updates + 1
+            if torch.isfinite(norms).all():
+                statistics.values |= zip(("optim/grad_norm", "optim/critic_grad_norm"), norms, strict=False)
+                applied.append(statistics)
+                bad = 0
+                continue
+            bad += 1
+            if bad >= config.max_bad_updates:
+                raise DivergedError(
+                    f"step {step + 1}: got {bad} non-finite gradients in a row; expected finite ones; "
+                    "try a lower --lr, or --precision bf16 in place of fp16"
+                )
+    return updates_metrics(optimizer, applied, updates), bad
+
+
+def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
+    """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
+    import torch
+
+    metrics, maxima = {}, applied[0].maxima if applied else ()
+    largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
+    if applied:
+        names = [name for name in applied[0].values if name not in maxima]
+        means = torch.stack([torch.stack([s[name] for name in names]) for s in applied]).mean(0)
+        metrics = dict(zip(names, means.tolist(), strict=True))
+        metrics |= {name: max(one[name] for one in largest) for name in maxima}
+    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": updates - len(applied)}
+    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+
+
+BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
+
+
+def sum_gradients(networks: list) -> None:
+    """Sum the gradients of networks over the processes; a parameter that no process has reached keeps none."""
+    import torch
+
+    if world()[1] == 1:
+        return
+    params = [p for network in networks for p in network.parameters() if p.requires_grad]
+    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
+    reached = sum_over_processes(reached).tolist()
+    # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+    for bucket in in_buckets([p for p, anywhere in zip(params, reached, strict=True) if anywhere]):
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = sum_over_processes(torch.cat([grad.reshape(-1) for grad in grads]))
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p)
+
+
+def in_buckets(params: list) -> Iterator[list]:
+    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
+    bucket, size = [], 0
+    for p in params:
+        more = p.numel() * p.element_size()
+        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, p], size + more
+    if bucket:
+        yield bucket
 
 
 # -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
@@ -6213,60 +6231,42 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
-
-PANELS = (  # title and metrics of each plot; what a run does not log is left out
-    ("reward", ("reward/mean", "eval/accuracy")),
-    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
-    (
-        "explained variance, equal groups, overlap",
-        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
-    ),
-    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
-)
-
-
-def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
-    """A figure of panels (title, {name: points}) over one step axis."""
-    from matplotlib.figure import Figure
-
-    columns = min(3, max(1, len(panels)))
-    shape = max(1, math.ceil(len(panels) / columns)), columns
-    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
-    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
-    axes = figure.subplots(*shape, sharex=True, squeeze=False)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set_title(heading, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-        axis.tick_params(labelbottom=True)
-    figure.suptitle(title)
-    figure.supxlabel("step")
-    return figure
-
-
-def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    drawn = []
-    for title, keys in panels:
-        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
-        if any(lines.values()):
-            drawn.append((title, {key: points for key, points in lines.items() if points}))
-    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    os.replace(temporary, target)
-
-
-# ------------------------------------------------------------------ sample tokens (src/parts/running/sample_tokens.py)
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
 
 LOGGED = 8  # samples of a step or an evaluation
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = (
+    "prompt",
+    "completion",
+    "score",
+    "rewards",
+    "finished",
+    "advantage",
+    *OF_CONVERSATIONS,
+)  # of samples.jsonl
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
@@ -6315,48 +6315,60 @@ def token_figures(tokenizer, sample: dict) -> dict:
         return [value for start, end in spans for value in values[start:end]]
 
     lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
-    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
+    figures = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
     advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
     if len({*advantages}) == 1:
-        return found | {"advantage": advantages[0]}
-    return found | ({"advantages": advantages} if advantages else {})
+        return figures | {"advantage": advantages[0]}
+    return figures | ({"advantages": advantages} if advantages else {})
 
 
-# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
-
-OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = (
-    "prompt",
-    "completion",
-    "score",
-    "rewards",
-    "finished",
-    "advantage",
-    *OF_CONVERSATIONS,
-)  # of samples.jsonl
-
-
-def reward_means(samples: list[dict]) -> dict[str, float]:
-    """Mean of each reward function over the samples to which it applies."""
-    means = {}
-    for name in samples[0]["rewards"]:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        means |= {name: sum(values) / len(values)} if values else {}
-    return means
+PANELS = (  # title and metrics of each plot; what a run does not log is left out
+    ("reward", ("reward/mean", "eval/accuracy")),
+    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
+    (
+        "explained variance, equal groups, overlap",
+        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    ),
+    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
+)
 
 
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
+def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
+    """A figure of panels (title, {name: points}) over one step axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(panels)))
+    shape = max(1, math.ceil(len(panels) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
+    axes = figure.subplots(*shape, sharex=True, squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(title)
+    figure.supxlabel("step")
+    return figure
+
+
+def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    drawn = []
+    for title, keys in panels:
+        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if any(lines.values()):
+            drawn.append((title, {key: points for key, points in lines.items() if points}))
+    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    os.replace(temporary, target)
 
 
 def open_tracker(name: str, config: BaseConfig, start: int):
@@ -6579,7 +6591,23 @@ def write_settings(config: BaseConfig) -> None:
 # ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
 
 
-def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
+@dataclass(frozen=True)
+class TrainState:
+    """What a checkpoint keeps of a run beside its networks. `Progress.write` alone puts another in its place."""
+
+    step: int = 0  # steps that are done
+    kl_coef: float = 0.0  # the next step's
+    pass_rates: dict[str, float] = field(default_factory=dict)  # by number of the prompt, with --keep_between
+    kept: list[float] = field(default_factory=lambda: [0.0, 0.0])  # groups that differed, groups sampled, recent ones
+    bad: int = 0  # non-finite updates in a row
+    eval_before: dict | None = None
+    eval_after: dict | None = None
+    seconds: float = 0.0  # of earlier sessions
+    prompts: int = 0  # taken from the stream
+    pending: dict | None = None  # metrics of a step that is still to be evaluated
+
+
+def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
     import torch
 
@@ -6594,9 +6622,10 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
                 torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
             saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
             torch.save(saved, folder / "optimizer.pt")
-            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+            saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
+            (folder / "state.json").write_text(json.dumps(saved, indent=1))
 
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
         try:
             if not target.exists():  # saved already: nothing changes between two saves of one step
                 write_folder(target, write)
@@ -6612,15 +6641,19 @@ def checkpoints(config: BaseConfig) -> list[Path]:
     return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
 
 
-def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
-    """Load optimizer, scaler and generators; return the saved state."""
+def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:
+    """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run."""
     import torch
 
-    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
-    optimizer.load_state_dict(saved["optimizer"])
-    scaler.load_state_dict(saved["scaler"])
-    restore_rng(saved["rng"][world()[0] % len(saved["rng"])])
-    return json.loads((checkpoint / "state.json").read_text())
+    if not checkpoint:
+        return TrainState(kl_coef=config.kl_coef)
+    loaded = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(loaded["optimizer"])
+    scaler.load_state_dict(loaded["scaler"])
+    restore_rng(loaded["rng"][world()[0] % len(loaded["rng"])])
+    saved = json.loads((checkpoint / "state.json").read_text())
+    saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
+    return TrainState(**{f.name: saved[f.name] for f in dataclasses.fields(TrainState) if f.name in saved})
 
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
@@ -6793,14 +6826,38 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
-def fresh_state(**own) -> dict:
-    """What a checkpoint keeps of a run beside its networks, at step 0; `own` is what the program adds.
+def seed_generators(config: BaseConfig) -> None:
+    """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
 
-    `bad` counts non-finite updates in a row, `prompts` those taken from the stream, `pending` is the metrics of a step
-    that is still to be evaluated, `seconds` the time of earlier sessions.
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+        set_seed(config.seed)
+
+
+def grad_scaler(config: BaseConfig, device):
+    """The scaler of gradients of an fp16 run; one that does nothing otherwise."""
+    import torch
+
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
+    return scaler
+
+
+def begin_run(
+    config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float, log_class=RunLog
+) -> "Progress":
+    """Make the output folder and the log, once all else is known to be in order.
+
+    Args:
+        started: time.perf_counter() at the start of this session.
     """
-    state = {"step": 0, **own, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
-    return state | {"prompts": 0, "pending": None}
+    make_folder(config)
+    start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
+    log = log_class(config, start, config.steps, config.report_to, tokenizer)
+    write_settings(config)
+    save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
+    return Progress(config, models, state, started, log, save)
 
 
 def is_due(step: int, every: int) -> bool:
@@ -6813,56 +6870,89 @@ class Progress:
 
     Args:
         started: time.perf_counter() at the start of this session.
-        save: writes a checkpoint of a state.
-        evaluate: returns (metrics, samples) of the held-out prompts; None where there are none.
+        write_checkpoint: writes a checkpoint of a state.
     """
 
-    def __init__(self, config: BaseConfig, state: dict, started: float, log: RunLog, save, evaluate):
-        self.config, self.state, self.started = config, state, started
-        self.log, self.write_checkpoint, self.evaluate, self.stop = log, save, evaluate, StopRequest()
+    def __init__(
+        self, config: BaseConfig, models: Models, state: TrainState, started: float, log: RunLog, write_checkpoint
+    ):
+        self.config, self.models, self.state, self.started = config, models, state, started
+        self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
+        self.evaluate = None
+
+    def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
+        """Do the steps that are left, and what follows the last; returns the exit code.
+
+        Args:
+            step: does a step from a state; returns its metrics, its samples, and the state's fields after it.
+            evaluate: returns (metrics, samples) of the held-out prompts at a step; None where there are none.
+            faults: errors of scoring, which changes no weights: the last step is saved, its evaluation pending.
+        """
+        self.evaluate = evaluate
+        try:
+            self.begin()
+            while self.state.step < self.config.steps:
+                code = self.end_step(*step(self.state))
+                if code:
+                    return code
+            self.log.plot()
+            export(self.config, self.models, Path(self.config.output_dir) / "final")
+            summary = run_summary(self.config, vars(self.state)) | {"seconds": round(self.seconds(), 1)}
+        except faults:
+            self.save()
+            raise
+        finally:
+            self.log.close()
+            self.stop.restore()
+        report(self.config, summary)
+        return 0
+
+    def write(self, **fields) -> None:
+        """Change fields of the state."""
+        self.state = dataclasses.replace(self.state, **fields)
 
     def seconds(self) -> float:
         """Time of the run so far, earlier sessions included."""
-        return self.state["seconds"] + time.perf_counter() - self.started
+        return self.state.seconds + time.perf_counter() - self.started
 
     def save(self) -> None:
         """Write a checkpoint, of step 0 none: it would keep the settings and the evaluation of what has failed."""
-        if self.state["step"]:
-            self.write_checkpoint({**self.state, "seconds": self.seconds()})
+        if self.state.step:
+            self.write_checkpoint(dataclasses.replace(self.state, seconds=self.seconds()))
 
     def held_out(self, step: int) -> dict:
         """Metrics of the held-out prompts, and a few examples."""
-        metrics, samples = self.evaluate()
+        metrics, samples = self.evaluate(step)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:
         """Evaluate before the first step; a resumed run may still owe its last step's evaluation."""
-        if self.evaluate and self.state["eval_before"] is None:
-            self.state["eval_before"] = self.held_out(0)
-            self.log.metrics(0, self.state["eval_before"]["metrics"])
-        if self.state["pending"]:
+        if self.evaluate and self.state.eval_before is None:
+            self.write(eval_before=self.held_out(0))
+            self.log.metrics(0, self.state.eval_before["metrics"])
+        if self.state.pending:
             self.log_pending()
         forget_peak()
 
     def log_pending(self) -> None:
         """Evaluate where it is time, and log the metrics of the step."""
-        step, metrics = self.state["step"], self.state["pending"]
+        step, metrics = self.state.step, self.state.pending
         if self.evaluate and (step == self.config.steps or is_due(step, self.config.eval_every)):
-            self.state["eval_after"] = self.held_out(step)
-            metrics |= self.state["eval_after"]["metrics"]
+            self.write(eval_after=self.held_out(step))
+            metrics |= self.state.eval_after["metrics"]
         self.log.metrics(step, metrics)
-        self.state["pending"] = None
+        self.write(pending=None)
 
-    def end_step(self, metrics: dict, samples: list[dict], prompts: int) -> int:
-        """Evaluate, log and save after a step that leaves the stream of prompts at `prompts`.
+    def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
+        """Write the state after a step; evaluate, log and save.
 
         Returns:
             128 + n where signal n ends the run here, else 0.
         """
-        config, step = self.config, self.state["step"] + 1
-        self.state |= {"step": step, "prompts": prompts, "pending": metrics | memory_metrics()}
+        config, step = self.config, self.state.step + 1
+        self.write(step=step, pending=metrics | memory_metrics(), **after)
         self.log_pending()
         if is_due(step, config.sample_every):
             self.log.samples(step, "train", samples)
@@ -6877,15 +6967,6 @@ class Progress:
         self.log.plot()
         say(f"stopped by signal {signum} after step {step}; go on with --resume")
         return 128 + signum
-
-    def summary(self) -> dict:
-        """What summary.json says of the run."""
-        return run_summary(self.config, self.state) | {"seconds": round(self.seconds(), 1)}
-
-    def close(self) -> None:
-        """Close the log, and put the earlier signal handlers back."""
-        self.log.close()
-        self.stop.restore()
 
 
 # -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
@@ -7046,8 +7127,6 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
 
 
 # -------------------------------------------------------- objective (src/programs/on_policy_distillation/objective.py)
-
-ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))
 
 
 def divergence(student, teacher, beta: float):
@@ -7456,6 +7535,51 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
     return models
 
 
+def student_learning_rate(config: Config, parameters: int) -> float:
+    """The learning rate, by model size where the setting is 0."""
+    return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+
+
+def make_optimizer(config: Config, models):
+    """AdamW over the student's trained weights."""
+    size = sum(p.numel() for p in models.policy.parameters())
+    return adamw(config, [(models.policy, student_learning_rate(config, size))])
+
+
+# -------------------------------------------------------------- inputs (src/programs/on_policy_distillation/inputs.py)
+
+
+@dataclass
+class Inputs:
+    """What a run is given beside its settings."""
+
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    reward: Reward
+
+
+def load_inputs(config: Config) -> Inputs:
+    """Read prompts and rewards, and check them."""
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    inputs = Inputs(tokenizer, *load_splits(config, tokenizer), reward)
+    validate(config, inputs=inputs)
+    return inputs
+
+
+def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models=None) -> None:
+    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
+    if models:
+        check_context(config, models, inputs.rows + inputs.held_out)
+    elif inputs:
+        for row in (inputs.rows + inputs.held_out)[:: max(1, len(inputs.rows))]:
+            inputs.reward.check_columns(row)
+        check_teachers(config, inputs.tokenizer, inputs.rows, inputs.held_out)
+    else:
+        check_config(config, processes)  # ranges, choices, the objective, the batch; says what is idle
+        teacher_specs(config)
+
+
 # ------------------------------------------------------------ rollout (src/programs/on_policy_distillation/rollout.py)
 
 
@@ -7483,42 +7607,7 @@ def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, st
     return samples, start + len(picked)
 
 
-# ------------------------------------------------------ experience (src/programs/on_policy_distillation/experience.py)
-
-
-def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
-    """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
-
-    The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
-    """
-    import torch
-
-    batch = collate(samples, models.pad_id, models.device)
-    shape, response = batch["input_ids"].shape, batch["response_mask"]
-    per_row = {"teacher": [s.get("teacher", 0) for s in samples], "offpolicy": ["offpolicy" in s for s in samples]}
-    for name, values in per_row.items():
-        batch[name] = torch.tensor(values, device=models.device)[:, None].expand(shape)
-    widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
-    batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
-    batch |= server_tensors(samples, batch)
-    sampled, made = config.objective == "policy_gradient", []
-    weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
-    made += ["old_logprobs"] * bool(config.ppo_epochs * config.minibatches > 1 or weighed)
-    made += ["teacher_logprobs", "teacher_entropy"] * (sampled and "teacher_logprobs" not in batch)
-    if made:
-        batch |= frozen_passes(config, models, batch, made)
-    if sampled or config.reward_coef:
-        batch["advantages"] = distillation_advantages(config, batch, samples, kl_coef)
-    if weighed:
-        known, own = (batch["old_logprobs"], batch["rollout_logprobs"]), batch["loss_mask"] * ~batch["offpolicy"]
-        bounds = (mismatch_mode(config), config.mismatch_low, config.mismatch_high)
-        batch["corrections"] = mismatch_weights(*known, own, *bounds)
-    return batch
-
-
-def mismatch_mode(config: Config) -> str:
-    """How the sampled terms are corrected for a sampler that is not the trainer."""
-    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
+# -------------------------------------------- teacher figures (src/programs/on_policy_distillation/teacher_figures.py)
 
 
 def server_tensors(samples: list[dict], batch: dict) -> dict:
@@ -7535,35 +7624,6 @@ def server_tensors(samples: list[dict], batch: dict) -> dict:
         made[names[key]] = flat.new_zeros(*mask.shape, *flat.shape[1:])
         made[names[key]][mask] = flat
     return made
-
-
-def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict:
-    """Those of old_logprobs, teacher_logprobs and teacher_entropy that are asked for, [B, T], without gradient.
-
-    With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
-    """
-    import torch
-
-    shape = batch["input_ids"].shape
-    made = {name: torch.zeros(shape, device=models.device) for name in names}
-    if "teacher_logprobs" in made:
-        count = min(COMPARED, *(t.width for t in models.teachers))
-        made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
-    for teacher, rows in by_teacher(models, batch, range(shape[0])):
-        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
-            piece, columns = trimmed(batch, piece_rows)
-            if "old_logprobs" in made:
-                with torch.no_grad(), autocast(config, models.device):
-                    hidden = predicting_states(models.policy, piece)
-                    made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
-            if "teacher_logprobs" in made:
-                mask = piece["loss_mask"].bool()
-                figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
-                for name, flat in figures.items():
-                    part = made[name].new_zeros(*mask.shape, *made[name].shape[2:])
-                    part[mask] = flat[..., : part.shape[-1]] if part.dim() > 2 else flat
-                    made[name][piece_rows, columns] = part
-    return {name: sum_over_processes(x) for name, x in made.items()}
 
 
 def by_teacher(models, batch: dict, rows) -> list[tuple]:
@@ -7594,11 +7654,16 @@ def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> d
     return {name: torch.cat(parts) for name, parts in figures.items()}
 
 
+# ------------------------------------------------------ advantages (src/programs/on_policy_distillation/advantages.py)
+
+ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
+
+
 def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
     """Advantages [B, T] of teacher and rewards; 0 on completions of the data, which the student did not sample."""
     import torch
 
-    mask, own = batch["loss_mask"], ~batch["offpolicy"]
+    mask, sampled = batch["loss_mask"], ~batch["offpolicy"]
     advantages = torch.zeros(mask.shape, device=mask.device)
     if config.objective == "policy_gradient":
         seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
@@ -7607,85 +7672,22 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
     if config.reward_coef:
         scores = torch.tensor([s["score"] for s in samples], device=mask.device)
         groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
-        scored = own[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(own)
+        scored = sampled[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(
+            sampled
+        )
         if scored.any():
-            found = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
-            advantages[scored] += config.reward_coef * found[:, None] * mask[scored]
-    return advantages * own
+            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
+    return advantages * sampled
 
 
-# -------------------------------------------------------------- update (src/programs/on_policy_distillation/update.py)
+# -------------------------------------------- token gradients (src/programs/on_policy_distillation/token_gradients.py)
 
-
-def student_learning_rate(config: Config, parameters: int) -> float:
-    """The learning rate, by model size where the setting is 0."""
-    return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
-
-
-def make_optimizer(config: Config, models: Models):
-    """AdamW over the student's trained weights."""
-    import torch
-
-    params = [p for p in models.policy.parameters() if p.requires_grad]
-    lr = student_learning_rate(config, sum(p.numel() for p in models.policy.parameters()))
-    group = {"params": params, "lr": lr, "initial_lr": lr}
-    betas = (0.9, config.adam_beta2)
-    return torch.optim.AdamW([group], betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
-
-
-MEANS = (
-    "policy/loss",
-    "kl/teacher",
-    "policy/entropy",
-    "policy/teacher_entropy",
-    "policy/overlap",
-    "policy/clip_frac",
-    "kl/approx",
-    "policy/lost_mass",
+# the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
+TOKEN_FIGURES = (
+    *("kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap"),
+    *("policy/clip_frac", "kl/approx", "policy/lost_mass"),
 )
-
-
-def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
-    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
-
-    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
-    Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`.
-
-    Returns:
-        (sums, ratio_max): sums over the minibatch of the figures of MEANS; all but the loss are means over the tokens
-        that the student sampled, NaN where the teacher does not give them.
-    """
-    import torch
-
-    index = torch.as_tensor(rows, device=models.device)
-    tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
-    own = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
-    scale = scaler.scale(torch.ones((), device=models.device))
-    sums, ratio_max = torch.zeros(len(MEANS), device=models.device), torch.zeros((), device=models.device)
-    pieces = [
-        (teacher, piece_rows)
-        for teacher, mine in by_teacher(models, batch, rows)
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks))
-    ]
-    for teacher, piece_rows in summing_gradients([models.policy], pieces):
-        piece, _ = trimmed(batch, piece_rows)
-        mask = piece["loss_mask"].bool()
-        flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
-        flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]
-        with autocast(config, models.device):
-            states = predicting_states(models.policy, piece)[mask]  # [N, H]
-        leaf = states.detach().requires_grad_()
-        read = "teacher_logprobs" not in piece and not is_nll_only(config)
-        teacher_states = teacher.states(piece)[mask] if read else None
-        for part in pieces_of(config, models.policy, len(leaf)):
-            known = {name: x[part] for name, x in flat.items()}
-            dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
-            loss, seen, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
-            sums[0] += loss
-            sums[1:] += torch.where(known["offpolicy"][:, None], 0.0, seen).sum(0) / own
-            ratio_max = torch.maximum(ratio_max, ratio)
-        states.backward(leaf.grad)
-    return sums, ratio_max
 
 
 def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
@@ -7697,7 +7699,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
 
     Returns:
-        (weighted loss, figures [n, 7] of MEANS after the loss, largest ratio).
+        (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
     """
     import torch
 
@@ -7777,73 +7779,10 @@ def teacher_view(config: Config, student, known: dict, dist):
     return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
 
 
-def is_nll_only(config: Config) -> bool:
-    """Whether the teacher has nothing to say: all completions are the data's, and train by log-likelihood."""
-    return config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"
-
-
-def update(config: Config, models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
-    """Run the epochs and minibatches of one step and return its metrics."""
-    import numpy as np
-    import torch
-
-    switch_checkpointing(models, config.gradient_checkpointing)
-    set_learning_rates(config, optimizer, step)
-    applied, ratio_max, skipped = [], 0.0, 0
-    for epoch in range(config.ppo_epochs):
-        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
-        for rows in order.reshape(config.minibatches, -1):
-            sums, peak = accumulate_gradients(config, models, batch, rows, scaler)
-            sums, norms = sum_over_processes(sums), apply_gradients(config, optimizer, scaler)
-            finite = bool(torch.isfinite(norms).all())
-            count_bad_update(config, step, health, finite)
-            skipped += not finite
-            if finite:
-                applied.append(torch.cat([sums.cpu(), norms]))
-                ratio_max = max(ratio_max, peak.item())
-    switch_checkpointing(models, False)
-    ratio_max = max(gather_rows([ratio_max]))
-    means = torch.stack(applied).mean(0).tolist() if applied else []
-    metrics = dict(zip((*MEANS, "optim/grad_norm"), means, strict=False))
-    if applied and "old_logprobs" in batch:
-        metrics["policy/ratio_max"] = ratio_max
-    elif "advantages" not in batch:
-        metrics = {name: value for name, value in metrics.items() if name not in ("policy/clip_frac", "kl/approx")}
-    metrics = {name: value for name, value in metrics.items() if not math.isnan(value)}
-    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": skipped}
-    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
-
-
-# -------------------------------------------------------------- spread (src/programs/on_policy_distillation/spread.py)
+# ------------------------------------------------------------ metrics (src/programs/on_policy_distillation/metrics.py)
 
 HEAVY = 1 / 3  # share of a sum in one completion above which the mean is mostly about that one
-RESAMPLED = 1000
-
-
-def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
-    """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
-
-    The interval is the percentile bootstrap over prompts, whose completions stay together: it is about other prompts
-    and other samples. With one prompt there is none; with fewer than 8 completions no `top`, as some share is large.
-
-    Args:
-        sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
-    """
-    import numpy as np
-
-    sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
-    found, count = {}, len(sums)
-    if count > 1:
-        generator, per_prompt = np.random.default_rng(seed), (sums.sum(1), tokens.sum(1))
-        drawn = (generator.integers(count, size=count) for _ in range(RESAMPLED))
-        means = [per_prompt[0][rows].sum() / per_prompt[1][rows].sum() for rows in drawn]
-        found["low"], found["high"] = np.quantile(means, [0.025, 0.975]).tolist()
-    if sums.size >= 8 and sums.sum() > 0:
-        found["top"] = float(sums.max() / sums.sum())
-    return found
-
-
-# ------------------------------------------------------------ metrics (src/programs/on_policy_distillation/metrics.py)
+RESAMPLED = 1000  # draws of the bootstrap
 
 
 def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
@@ -7908,6 +7847,29 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     metrics = dict(zip(GAP_KEYS[: len(means)], means, strict=True))
     spread = spread_of_mean(figures[:, 0].tolist(), tokens.tolist(), repeats, config.seed)
     return metrics | {SPREAD_KEYS[name]: value for name, value in spread.items()}, samples
+
+
+def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
+    """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
+
+    The interval is the percentile bootstrap over prompts, whose completions stay together: it is about other prompts
+    and other samples. With one prompt there is none; with fewer than 8 completions no `top`, as some share is large.
+
+    Args:
+        sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
+    """
+    import numpy as np
+
+    sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
+    figures, count = {}, len(sums)
+    if count > 1:
+        generator, per_prompt = np.random.default_rng(seed), (sums.sum(1), tokens.sum(1))
+        drawn = (generator.integers(count, size=count) for _ in range(RESAMPLED))
+        means = [per_prompt[0][rows].sum() / per_prompt[1][rows].sum() for rows in drawn]
+        figures["low"], figures["high"] = np.quantile(means, [0.025, 0.975]).tolist()
+    if sums.size >= 8 and sums.sum() > 0:
+        figures["top"] = float(sums.max() / sums.sum())
+    return figures
 
 
 SPREAD_KEYS = {"low": "eval/reverse_kl_low", "high": "eval/reverse_kl_high", "top": "eval/reverse_kl_top"}
@@ -7975,6 +7937,144 @@ class DistillationLog(RunLog):
                 self.bar.write(f"warning: {what}; {advice}", file=sys.stderr)
 
 
+# ------------------------------------------------------------------ step (src/programs/on_policy_distillation/step.py)
+
+STATISTICS = {"policy/loss": "sum", "policy/ratio_max": "max"} | dict.fromkeys(TOKEN_FIGURES, "mean")
+
+
+def train_step(config: Config, models, engine, reward, rows: list[dict], optimizer, scaler, state: TrainState):
+    """Do one step; returns its metrics, its samples, and the fields of the state after it."""
+    timer = {}
+    engine.sync(state.step)
+    samples, prompts = rollout_batch(config, models, engine, reward, rows, state.step, state.prompts, timer)
+    begin = time.perf_counter()
+    batch = make_experience(config, models, samples, config.kl_coef)
+    note_advantages(samples, batch)
+    metrics = batch_metrics(config, batch, samples, timer)
+    measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
+    timer["update"] = time.perf_counter() - begin
+    metrics |= measured | {f"time/{phase}": seconds for phase, seconds in timer.items()}
+    return metrics, samples, {"prompts": prompts, "bad": bad}
+
+
+def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
+    """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
+
+    The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
+    """
+    import torch
+
+    batch = collate(samples, models.pad_id, models.device)
+    shape, response = batch["input_ids"].shape, batch["response_mask"]
+    per_row = {"teacher": [s.get("teacher", 0) for s in samples], "offpolicy": ["offpolicy" in s for s in samples]}
+    for name, values in per_row.items():
+        batch[name] = torch.tensor(values, device=models.device)[:, None].expand(shape)
+    widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
+    batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
+    batch |= server_tensors(samples, batch)
+    sampled, made = config.objective == "policy_gradient", []
+    weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
+    if config.ppo_epochs * config.minibatches > 1 or weighed:
+        made.append("old_logprobs")
+    if sampled and "teacher_logprobs" not in batch:
+        made += ["teacher_logprobs", "teacher_entropy"]
+    if made:
+        batch |= frozen_passes(config, models, batch, made)
+    if sampled or config.reward_coef:
+        batch["advantages"] = distillation_advantages(config, batch, samples, kl_coef)
+    if weighed:
+        mask, bounds = batch["loss_mask"] * ~batch["offpolicy"], (config.mismatch_low, config.mismatch_high)
+        old, sampler = batch["old_logprobs"], batch["rollout_logprobs"]
+        batch["corrections"] = mismatch_weights(old, sampler, mask, mismatch_mode(config), *bounds)
+    return batch
+
+
+def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict:
+    """Those of old_logprobs, teacher_logprobs and teacher_entropy that are asked for, [B, T], without gradient.
+
+    With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
+    """
+    import torch
+
+    shape = batch["input_ids"].shape
+    made = {name: torch.zeros(shape, device=models.device) for name in names}
+    if "teacher_logprobs" in made:
+        count = min(COMPARED, *(t.width for t in models.teachers))
+        made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
+    for teacher, rows in by_teacher(models, batch, range(shape[0])):
+        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
+            piece, columns = trimmed(batch, piece_rows)
+            if "old_logprobs" in made:
+                with torch.no_grad(), autocast(config, models.device):
+                    hidden = predicting_states(models.policy, piece)
+                    made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+            if "teacher_logprobs" in made:
+                mask = piece["loss_mask"].bool()
+                figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
+                for name, flat in figures.items():
+                    part = made[name].new_zeros(*mask.shape, *made[name].shape[2:])
+                    part[mask] = flat[..., : part.shape[-1]] if part.dim() > 2 else flat
+                    made[name][piece_rows, columns] = part
+    return {name: sum_over_processes(x) for name, x in made.items()}
+
+
+def update(config: Config, models, optimizer, scaler, batch: dict, step: int, bad: int = 0) -> tuple[dict, int]:
+    """Train on the batch; returns metrics, and non-finite updates in a row, `bad` of them before this step."""
+    switch_checkpointing(models, config.gradient_checkpointing)
+
+    def accumulate(rows) -> Statistics:
+        return accumulate_gradients(config, models, batch, rows, scaler)
+
+    metrics, bad = run_updates(config, optimizer, scaler, step, bad, accumulate)
+    switch_checkpointing(models, False)
+    unmeasured = set() if "old_logprobs" in batch else {"policy/ratio_max"}
+    if "old_logprobs" not in batch and "advantages" not in batch:
+        unmeasured |= {"policy/clip_frac", "kl/approx"}
+    return {k: v for k, v in metrics.items() if k not in unmeasured and not math.isnan(v)}, bad
+
+
+def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> Statistics:
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
+
+    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
+    Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`. Means
+    are over the tokens that the student sampled, NaN where the teacher does not give them.
+    """
+    import torch
+
+    index = torch.as_tensor(rows, device=models.device)
+    tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
+    sampled = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
+    scale = scaler.scale(torch.ones((), device=models.device))
+    statistics = Statistics(STATISTICS, models.device)
+    pieces = [
+        (teacher, piece_rows)
+        for teacher, local_rows in by_teacher(models, batch, rows)
+        for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
+    ]
+    only_nll = config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"  # the teacher has nothing to say
+    for teacher, piece_rows in pieces:
+        piece, _ = trimmed(batch, piece_rows)
+        mask = piece["loss_mask"].bool()
+        flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
+        flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]
+        with autocast(config, models.device):
+            states = predicting_states(models.policy, piece)[mask]  # [N, H]
+        leaf = states.detach().requires_grad_()
+        read = "teacher_logprobs" not in piece and not only_nll
+        teacher_states = teacher.states(piece)[mask] if read else None
+        for part in pieces_of(config, models.policy, len(leaf)):
+            known = {name: x[part] for name, x in flat.items()}
+            dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
+            loss, figures, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
+            means = torch.where(known["offpolicy"][:, None], 0.0, figures).sum(0) / sampled
+            statistics.add(dict(zip(TOKEN_FIGURES, means, strict=True)))
+            statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
+        states.backward(leaf.grad)
+    sum_gradients([models.policy])
+    return statistics
+
+
 # -------------------------------------------------------------- memory (src/programs/on_policy_distillation/memory.py)
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
@@ -8024,14 +8124,13 @@ def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
     settle_model(config)
-    size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
-    check_config(config, size)
+    validate(config, size)
     settle_precision(config, torch.device(device_name(config)))
-    load_reward(config)
-    rows, held_out = load_splits(config, tokenizer)
-    check_teachers(config, tokenizer, rows, held_out)
-    prompts = [row["prompt"] for row in rows + held_out]
+    inputs = load_inputs(config)
+    rows = inputs.rows
+    prompts = [row["prompt"] for row in rows + inputs.held_out]
     networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
     counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
     longest = max(len(row["prompt_ids"]) for row in rows)
@@ -8042,9 +8141,9 @@ def print_distillation_plan(config: Config) -> None:
             "steps": config.steps,
             "completions_per_step": config.batch_size,
             "prompts": len(rows),
-            "held_out_prompts": len(held_out),
+            "held_out_prompts": len(inputs.held_out),
             "longest_prompt_tokens": longest,
-            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
+            "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
             "sampled_completions_per_step": fresh,
             "completions_of_the_data_per_step": offpolicy_rows(config),
             "completions": config.steps * config.batch_size,
@@ -8062,77 +8161,27 @@ def print_distillation_plan(config: Config) -> None:
 
 def train(config: Config) -> int:
     """Train as configured and return the exit code."""
-    import numpy as np
-    import torch
-
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
-    check_config(config, world()[1])
+    validate(config, world()[1])
     settle_precision(config, device)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
-        set_seed(config.seed)
-    teacher_specs(config)
-    reward, tokenizer = load_reward(config), load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer)
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns(row)
+    seed_generators(config)
+    inputs = load_inputs(config)
     checkpoint = find_checkpoint(config)
-    check_teachers(config, tokenizer, rows, held_out)
     models = load_models(config, device, checkpoint)
-    check_context(config, models, rows + held_out)
-    optimizer = make_optimizer(config, models)
-    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
-    state = fresh_state()
-    if checkpoint:
-        saved = restore(models, optimizer, scaler, checkpoint)
-        state = {key: saved[key] for key in state}
+    validate(config, inputs=inputs, models=models)
+    optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
+    state = restore(config, models, optimizer, scaler, checkpoint)
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
-    make_folder(config)
-    start = state["step"] if checkpoint else -1
-    log = DistillationLog(
-        config, start, config.steps, config.report_to, models.tokenizer if config.sample_tokens else None
-    )
-    write_settings(config)
 
-    def evaluate_held_out() -> tuple[dict, list[dict]]:
-        engine.sync(state["step"])
-        return evaluate(config, models, engine, reward, held_out)
+    def evaluate_held_out(step: int) -> tuple[dict, list[dict]]:
+        engine.sync(step)
+        return evaluate(config, models, engine, inputs.reward, inputs.held_out)
 
-    save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
-    progress = Progress(config, state, started, log, save, evaluate_held_out if held_out else None)
-    try:
-        progress.begin()
-        for step in range(state["step"], config.steps):
-            timer = {}
-
-            # rollout: every process samples its share of the prompts and gets the whole batch
-            engine.sync(step)
-            samples, prompts = rollout_batch(config, models, engine, reward, rows, step, state["prompts"], timer)
-
-            # the teacher's part, and the update
-            begin = time.perf_counter()
-            batch = make_experience(config, models, samples, config.kl_coef)
-            note_advantages(samples, batch)
-            metrics = batch_metrics(config, batch, samples, timer)
-            metrics |= update(config, models, optimizer, scaler, batch, step, state)
-            timer["update"] = time.perf_counter() - begin
-            metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
-
-            # logs, evaluation, checkpoint
-            code = progress.end_step(metrics, samples, prompts)
-            if code:
-                return code
-        log.plot()
-        export(config, models, Path(config.output_dir) / "final")
-        summary = progress.summary()
-    except RewardError:
-        progress.save()  # scoring changes no weights: these are the last step's, with its metrics if not yet logged
-        raise
-    finally:
-        progress.close()
-    report(config, summary)
-    return 0
+    step = functools.partial(train_step, config, models, engine, inputs.reward, inputs.rows, optimizer, scaler)
+    progress = begin_run(config, models, optimizer, scaler, state, started, DistillationLog)
+    return progress.run(step, evaluate_held_out if inputs.held_out else None, (RewardError,))
 
 
 def run(argv: list[str]) -> int:

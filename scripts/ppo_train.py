@@ -40,85 +40,77 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       174-237  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       240-280  bundle               Where this bundle and its embedded model, data and rewards lie
-#       283-436  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       439-643  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       646-755  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#       758-925  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       928-955  memory used          The memory that a step has used, as metrics: what a run log has beside its seconds
-#       958-997  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#     1000-1276  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1279-1410  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1413-1593  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1596-1759  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1762-1946  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1949-2137  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2140-2178  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2181-2273  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2276-2371  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2374-2399  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2402-2594  user code            What a reward may change of the process: it and the trainer have each their own
-#     2597-2845  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2848-3003  reward calls         Calling rewards: one event loop for async ones, with limits and retries
-#     3006-3128  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
-#     3131-3283  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3286-3489  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3492-3632  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3635-3697  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3700-3955  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3958-4107  conversations        The record of a conversation with an environment, and what the environment says …
-#     4110-4277  play                 Playing conversations of a policy with environments: all that are open are …
-#     4280-4469  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4472-4534  numerics             Means under a mask, whitening, and log-probs with entropy in chunks of the …
-#     4537-4586  precision            Precision: what auto stands for, TF32, the dtype of matrix products
-#     4589-4808  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4811-4852  tokenizers           Tokenizers, loaded and saved as they were
-#     4855-5037  models               Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     5040-5244  key cache            Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     5247-5350  group cache          Keys and values of a prompt, held and read once for all rows that begin with …
-#     5353-5620  shared prompts       A prompt that is run once for all rows that begin with it, and no pads: tokens …
-#     5623-5785  forward              One forward pass: backbone, logits, log-probs of the response tokens, values
-#     5788-5875  batches              Padding, collating, micro-batches under a budget of tokens
-#     5878-6131  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6134-6336  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6339-6533  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6536-6600  vllm options         vLLM: the versions that work here, and options of its engine by name
-#     6603-6654  generators           The random generators that a user's code may draw from: their states, taken and …
-#     6657-6836  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6839-6966  early scores         Scoring completions while others are sampled: a slow judge or a sandbox costs …
-#     6969-7020  rollouts             Sampling and scoring the rows of a batch over all processes
-#     7023-7050  kl                   KL divergence to the reference: estimators, the forms that serve as a loss, the …
-#     7053-7215  advantages           Advantage estimators, with a critic (GAE) and without; a new one is a function …
-#     7218-7430  losses               Policy losses per token, the value loss, and the weights for a sampler that is …
-#     7433-7458  aggregation          How losses per token become one number: the weight of each token
-#     7461-7511  shaping              From scores to rewards: the KL term, the penalties for length, groups that …
-#     7514-7653  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7656-7922  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     7925-8023  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8026-8128  gradient sums        Gradients summed over the processes: in buckets, while the last backward pass …
-#     8131-8205  optimizer            Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     8208-8464  memory               The memory that a run will need, from the shape of its networks
-#     8467-8542  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8545-8593  curves               curves.png: the metrics of a run over its steps
-#     8596-8651  sample tokens        What each sampled token was given, for the few samples of samples.jsonl: its …
-#     8654-8786  run log              Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the …
-#     8789-8905  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8908-8979  checkpoints          Checkpoints, resuming, the exported model
-#     8982-9025  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9028-9117  summary              summary.json and the lines at the end of a run
-#     9120-9217  progress             Where a run stands: the state that a resume needs, evaluations, what follows a …
-#     9220-9238  paired tests         Intervals, paired tests, pass@k
-#     9241-9280  settings             Settings of the trainer
-#     9283-9343  models               The networks of a run: policy, critic, reference
-#     9346-9407  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9410-9493  rollout              The batch of a step, with dynamic sampling
-#     9496-9641  experience           From samples to a training batch: old and reference log-probs, values, advantages
-#     9644-9725  metrics              Metrics of a step, and the held-out evaluation
-#     9728-9896  update               One step of training: epochs, minibatches, micro-batches, gradients
-#     9899-9931  memory               The memory that a run will need
-#     9934-9985  dry run              --dry_run: settings, batch arithmetic, memory
-#    9988-10106  run                  The loop of a run and the command line
+#       166-229  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       232-272  bundle               Where this bundle and its embedded model, data and rewards lie
+#       275-428  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       431-635  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       638-747  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#       750-936  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       939-978  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      981-1257  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1260-1391  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1394-1574  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1577-1740  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1743-1927  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1930-2118  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2121-2159  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2162-2254  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2257-2344  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2347-2372  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2375-2567  user code            What a reward may change of the process: it and the trainer have each their own
+#     2570-2818  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2821-2976  reward calls         Calling rewards: one event loop for async ones, with limits and retries
+#     2979-3101  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
+#     3104-3256  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3259-3462  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3465-3605  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3608-3670  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3673-3928  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3931-4080  conversations        The record of a conversation with an environment, and what the environment says …
+#     4083-4250  play                 Playing conversations of a policy with environments: all that are open are …
+#     4253-4442  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4445-4507  numerics             Means under a mask, whitening, and log-probs with entropy in chunks of the …
+#     4510-4559  precision            Precision: what auto stands for, TF32, the dtype of matrix products
+#     4562-4781  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4784-4825  tokenizers           Tokenizers, loaded and saved as they were
+#     4828-5010  models               Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     5013-5217  key cache            Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     5220-5323  group cache          Keys and values of a prompt, held and read once for all rows that begin with …
+#     5326-5593  shared prompts       A prompt that is run once for all rows that begin with it, and no pads: tokens …
+#     5596-5758  forward              One forward pass: backbone, logits, log-probs of the response tokens, values
+#     5761-5848  batches              Padding, collating, micro-batches under a budget of tokens
+#     5851-6104  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6107-6309  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6312-6506  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6509-6573  vllm options         vLLM: the versions that work here, and options of its engine by name
+#     6576-6627  generators           The random generators that a user's code may draw from: their states, taken and …
+#     6630-6809  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6812-6996  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6999-7309  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7312-7641  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7644-7783  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7786-8052  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     8055-8154  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8157-8367  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8370-8626  memory               The memory that a run will need, from the shape of its networks
+#     8629-8704  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8707-8942  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     8945-9061  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9064-9156  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     9159-9202  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9205-9294  summary              summary.json and the lines at the end of a run
+#     9297-9442  progress             The course of a run: its begin, evaluations, what follows a step, stopping by a …
+#     9445-9463  paired tests         Intervals, paired tests, pass@k
+#     9466-9492  settings             Settings of the trainer
+#     9495-9556  models               The networks of a run: policy, critic, reference
+#     9559-9614  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9617-9689  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#     9692-9862  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#     9865-9891  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#    9894-10063  step                 One step: rollout, experience, update, in the order of the data
+#   10066-10098  memory               The memory that a run will need
+#   10101-10143  dry run              --dry_run: settings, batch arithmetic, memory
+#   10146-10192  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -758,6 +750,7 @@ def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> Non
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 
 
 def world() -> tuple[int, int]:
@@ -774,13 +767,6 @@ def sum_over_processes(tensor):
 
         dist.all_reduce(tensor)
     return tensor
-
-
-def begin_sum(tensor):
-    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
-    import torch.distributed as dist
-
-    return dist.all_reduce(tensor, async_op=True).wait
 
 
 def of_first_process(tensor):
@@ -891,6 +877,31 @@ def end_at_once(code: int) -> None:
     os._exit(code)
 
 
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    metrics = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        metrics["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        metrics["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([metrics])
+    return {name: max(one[name] for one in of_all) for name in metrics}
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
@@ -923,36 +934,6 @@ class StopRequest:
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
-
-
-# ------------------------------------------------------------------- memory used (src/parts/foundation/memory_used.py)
-
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
-
-
-def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
-
-    Every process must call it.
-    """
-    import torch
-
-    found = {}
-    if STATM.exists():
-        pages = int(STATM.read_text().split()[1])
-        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
-    if torch.cuda.is_initialized():
-        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    of_all = gather_rows([found])
-    return {name: max(one[name] for one in of_all) for name in found}
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -2328,14 +2309,6 @@ def draw_in_band(
     return picked, start
 
 
-def draw_rows(config, rows: list[dict], start: int, wanted: int, rates: dict[str, float]) -> tuple[list[dict], int]:
-    """Draw `wanted` rows for a trainer: (rows, numbered where there is a band, the stream's next position)."""
-    if not config.keep_between:
-        return batch_rows(rows, config, start, wanted), start + wanted
-    picked, start = draw_in_band(config, len(rows), start, wanted, rates)
-    return [rows[i] | {"number": i} for i in picked], start
-
-
 def passes_fully(rewards: dict[str, float | None]) -> bool | None:
     """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
     first = next(iter(rewards.values()), None)
@@ -2351,11 +2324,11 @@ def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> 
     >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
     {'3': 0.75, '8': 0.5}
     """
-    found: dict[str, list[bool]] = {}
+    by_row: dict[str, list[bool]] = {}
     for row, passed in seen:
         if passed is not None:
-            found.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+            by_row.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in by_row.items()}
     return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
 
 
@@ -6836,7 +6809,7 @@ class VllmEngine:
         ]
 
 
-# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -6851,6 +6824,9 @@ def scores_alone(function) -> bool:
 
 class EarlyScores:
     """What reward functions say of completions that have ended, asked while the others are sampled.
+
+    A slow judge or a sandbox then costs only what it takes longer. Sampling has a thread of its own meanwhile, as
+    rewards may need the main one (signals, connections of one thread).
 
     It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
     """
@@ -6921,14 +6897,14 @@ class EarlyScores:
 
     def results(self) -> dict[str, list]:
         """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        found = {name: [None] * len(self.rows) for name in self.functions}
+        results = {name: [None] * len(self.rows) for name in self.functions}
         try:
             for name, rows, answer in [] if self.failed else self.asked:
                 value = answer.result()[0] if isinstance(answer, Future) else answer
                 values = value.tolist() if hasattr(value, "tolist") else value
                 values = [value] if isinstance(self.functions[name], PerSample) else list(values)
                 for row, one in zip(rows, values, strict=True):
-                    found[name][row] = one
+                    results[name][row] = one
         except Exception:
             self.failed = True
         finally:
@@ -6942,7 +6918,7 @@ class EarlyScores:
         if drawn or self.failed:
             restore_rng(self.before)
             return {}
-        return found
+        return results
 
 
 def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
@@ -6966,28 +6942,28 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
 
-    def complete(mine: list[dict], draws) -> list[dict]:
+    def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        prompts, early = (
+            [row["prompt_ids"] for row in local_rows],
+            early_scores(config, models, engine, reward, local_rows),
+        )
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
             outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
         note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
-        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+        for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
@@ -7011,16 +6987,16 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     """
     (rank, size), samples, failure = world(), [], None
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
-    own = shares[rank]
+    local = shares[rank]
     try:
-        samples = make([rows[i] for i in own], None if noise is None else noise[own])
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+        message = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
-# --------------------------------------------------------------------------------------- kl (src/parts/learning/kl.py)
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
 
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
@@ -7050,177 +7026,10 @@ def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, complet
     return kl_coef * (1 + error * completions / horizon)
 
 
-# ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
-
-
-def group_stats(x, groups):
-    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
-
-    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
-    """
-    import torch
-
-    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
-    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
-    mean = (zeros.index_add(0, index, x) / count)[index]
-    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
-    mean = torch.where(low == high, x, mean)
-    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
-
-
-def with_singles(advantages, scores, count, alone: float):
-    """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
-    return torch.where(count > 1, advantages, alone * scores)
-
-
-def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
-    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
-    mean, square, count = group_stats(scores, groups)
-    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
-    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
-
-
-def mean_advantages(scores, groups, alone: float = 0.0, **_):
-    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles(scores - mean, scores, count, alone)
-
-
-def rloo_advantages(scores, groups, alone: float = 0.0, **_):
-    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
-
-
-def opo_advantages(scores, groups, mask, alone: float = 0.0, **_):
-    """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
-    import torch
-
-    lengths = mask.sum(1).to(scores.dtype)
-    mean, square, count = group_stats(scores, groups)
-    weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
-    baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
-    return with_singles(scores - baseline, scores, count, alone)
-
-
-def gpg_advantages(scores, groups, alone: float = 0.0, **_):
-    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
-    _, square, _ = group_stats(scores, groups)
-    alpha = len(scores) / (square > 0).sum().clamp(min=1)
-    return alpha * mean_advantages(scores, groups, alone)
-
-
-def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
-    """GPG as verl has it: alpha = B / completions whose score is not 0."""
-    return len(scores) / (scores != 0).sum().clamp(min=1) * mean_advantages(scores, groups, alone)
-
-
-def maxrl_advantages(scores, groups, **_):
-    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
-    if (scores < 0).any():
-        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
-    mean, _, _ = group_stats(scores, groups)
-    return (scores - mean) / (mean + 1e-6)
-
-
-def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.0, **_):
-    """Whitened sum over rewards of weight_r * GRPO's advantage of reward r alone: GDPO (arXiv 2601.05242).
-
-    parts is [B, R], NaN where a reward does not apply; weights [R], 1 unless given. Returns [B, T].
-    """
-    import torch
-
-    total = torch.zeros_like(parts[:, 0])
-    for r in range(parts.shape[1]):
-        known = ~parts[:, r].isnan()
-        advantages = grpo_advantages(parts[known, r], groups[known], config, alone)
-        total[known] += advantages if weights is None else weights[r] * advantages
-    return masked_whiten(total[:, None] * mask, mask)
-
-
-def discounted_returns(rewards, mask, gamma: float):
-    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    import torch
-
-    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        here = rewards[:, t] + gamma * running
-        running = torch.where(mask[:, t].bool(), here, running)
-        returns[:, t] = here * mask[:, t]
-    return returns
-
-
-def reinforce_pp_advantages(rewards, mask, config, **_):
-    """Discounted returns, whitened over the batch's tokens, [B, T]: REINFORCE++ (Hu 2025, arXiv 2501.03262)."""
-    return masked_whiten(discounted_returns(rewards, mask, config.gamma), mask)
-
-
-def reinforce_pp_baseline_advantages(scores, groups, mask, alone: float = 0.0, **_):
-    """R - mean_g, whitened over the batch's tokens, [B, T]: REINFORCE++-baseline (the same paper)."""
-    return masked_whiten(mean_advantages(scores, groups, alone)[:, None] * mask, mask)
-
-
-def remax_advantages(rewards, baselines, mask, **_):
-    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505)."""
-    return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
-
-
-def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
-    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
-
-    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
-
-    Returns:
-        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
-    """
-    import torch
-
-    next_value = torch.zeros_like(values[:, 0])
-    next_advantage = torch.zeros_like(values[:, 0])
-    advantages = torch.zeros_like(values)
-    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
-    for t in reversed(range(start, values.shape[1])):
-        delta = rewards[:, t] + gamma * next_value - values[:, t]
-        advantage = delta + gamma * gae_lambda * next_advantage
-        keep = response_mask[:, t].bool()
-        next_value = torch.where(keep, values[:, t], next_value)
-        next_advantage = torch.where(keep, advantage, next_advantage)
-        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
-    return advantages, (advantages + values) * response_mask
-
-
-def gae_advantages(rewards, values, mask, config, **_):
-    """Generalized advantage estimation with a critic, [B, T]; see `gae`."""
-    return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
-
-
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
-ADVANTAGES = {
-    "gae": gae_advantages,
-    "grpo": grpo_advantages,
-    "mean": mean_advantages,
-    "rloo": rloo_advantages,
-    "opo": opo_advantages,
-    "gpg": gpg_advantages,
-    "gpg_verl": gpg_verl_advantages,
-    "maxrl": maxrl_advantages,
-    "gdpo": gdpo_advantages,
-    "remax": remax_advantages,
-    "reinforce_pp": reinforce_pp_advantages,
-    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
-}
-
-
-# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
-
-
 @dataclass(frozen=True)
 class PolicyLoss:
-    """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
+    """An entry of LOSSES: the loss, whether rows whose advantages are all 0 take part in its gradient, and whether it
+    reads `chosen`, the tokens of `covariance_choice`.
 
     The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
     and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
@@ -7231,6 +7040,7 @@ class PolicyLoss:
 
     per_token: object  # the function
     trains_zero_advantage: bool
+    chooses_tokens: bool = False
 
     def __call__(self, **known):
         """(loss, clipped), both [B, T]."""
@@ -7382,8 +7192,10 @@ LOSSES = {
     "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
     "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
     "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
-    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True),  # every token's covariance is looked at
-    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True),
+    "clip_cov": PolicyLoss(
+        clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True
+    ),  # every token's covariance is looked at
+    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True, chooses_tokens=True),
 }
 
 
@@ -7430,8 +7242,6 @@ def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float,
     return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
 
 
-# --------------------------------------------------------------------- aggregation (src/parts/learning/aggregation.py)
-
 AGGREGATIONS = {
     "token_mean": "sum over all tokens / their number: DAPO",
     "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
@@ -7458,7 +7268,48 @@ def token_weights(mask, config, tokens, sequences):
     return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
 
 
-# ----------------------------------------------------------------------------- shaping (src/parts/learning/shaping.py)
+def policy_terms(config: BaseConfig, piece: dict, logprobs):
+    """Loss per token [B, T] of policy, KL and mismatch correction, and what it measures on the way, by metric, [B, T].
+
+    The correction weighs the policy loss only, not the KL, as in TRL.
+    """
+    old = piece.get("old_logprobs", logprobs.detach())
+    mask, sampled = piece["loss_mask"], piece["rollout_logprobs"]
+    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}
+    loss, clipped = LOSSES[config.loss](logprobs=logprobs, old_logprobs=old, mask=mask, config=config, **known)
+    how, w = mismatch_mode(config), likelihood_ratio(old, sampled)
+    weights = mismatch_weights(old, sampled, mask, how, config.mismatch_low, config.mismatch_high)
+    if how != "none":
+        loss = loss * weights
+    cut = (weights < w).float() if how == "tis" else (weights == 0).float()
+    ratio = likelihood_ratio(logprobs.detach(), old)
+    measured = {"policy/clip_frac": clipped, "policy/ratio_max": ratio}
+    measured["kl/approx"] = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+    measured |= {"mismatch/weight_mean": w, "mismatch/kl": w - 1 - w.log(), "mismatch/cut_frac": cut}
+    if "ref_logprobs" in piece and config.kl_in == "loss":
+        measured["kl/ref"] = kl_estimate(logprobs.detach(), piece["ref_logprobs"], config.kl_estimator[:2])
+        loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
+    return loss, measured
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """How the loss is corrected for a sampler that is not the trainer."""
+    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
+
+
+def contributing(config: BaseConfig, batch: dict) -> list[int]:
+    """Rows that can change a gradient: all tokens of the others are masked, or have advantage 0 and no other loss.
+
+    Every process gets the same, as the advantages are the first process's.
+    """
+    rows = batch["loss_mask"].any(1)
+    others = "values" in batch or config.entropy_coef or ("ref_logprobs" in batch and config.kl_in == "loss")
+    if not others and not LOSSES[config.loss].trains_zero_advantage:
+        rows &= (batch["advantages"] * batch["loss_mask"] != 0).any(1)
+    return rows.nonzero().flatten().tolist()
+
+
+# ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
 
 
 def shape_rewards(scores, kl, response_mask, kl_coef: float):
@@ -7500,15 +7351,294 @@ def shaped_score(config: BaseConfig, sample: dict) -> float:
 
 
 def all_equal(config: BaseConfig, group: list[dict]) -> bool:
-    """Whether a group's scored completions score alike (GDPO: by each reward): comparing them teaches nothing."""
-    each, scored = config.advantage == "gdpo", [s for s in group if any(v is not None for v in s["rewards"].values())]
+    """Whether a group's scored completions score alike, by each reward where those are compared: they teach nothing."""
+    each = estimator(config).each_reward
+    scored = [s for s in group if any(v is not None for v in s["rewards"].values())]
     return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
 
 
 def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
     """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
-    own = [math.nan if v is None else v for v in sample["rewards"].values()]
-    return [*own, -length_penalty(config, sample)]
+    values = [math.nan if v is None else v for v in sample.get("rewards", {}).values()]
+    return [*values, -length_penalty(config, sample)]
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
+    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
+    mean, square, count = group_stats(scores, groups)
+    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
+    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def rloo_advantages(scores, groups, alone: float = 0.0, **_):
+    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
+
+
+def opo_advantages(scores, groups, mask, response_mask=None, alone: float = 0.0, **_):
+    """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
+    import torch
+
+    lengths = (mask if response_mask is None else response_mask).sum(1).to(scores.dtype)  # untrained tokens count
+    mean, square, count = group_stats(scores, groups)
+    weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
+    baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
+    return with_singles(scores - baseline, scores, count, alone)
+
+
+def gpg_advantages(scores, groups, alone: float = 0.0, **_):
+    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
+    _, square, _ = group_stats(scores, groups)
+    alpha = len(scores) / (square > 0).sum().clamp(min=1)
+    return alpha * mean_advantages(scores, groups, alone)
+
+
+def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
+    """GPG as verl has it: alpha = B / completions whose score is not 0."""
+    return len(scores) / (scores != 0).sum().clamp(min=1) * mean_advantages(scores, groups, alone)
+
+
+def maxrl_advantages(scores, groups, **_):
+    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
+    if (scores < 0).any():
+        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
+    mean, _, _ = group_stats(scores, groups)
+    return (scores - mean) / (mean + 1e-6)
+
+
+def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.0, **_):
+    """Whitened sum over rewards of weight_r * GRPO's advantage of reward r alone: GDPO (arXiv 2601.05242).
+
+    parts is [B, R], NaN where a reward does not apply; weights [R], 1 unless given. Returns [B, T].
+    """
+    import torch
+
+    total = torch.zeros_like(parts[:, 0])
+    for r in range(parts.shape[1]):
+        known = ~parts[:, r].isnan()
+        advantages = grpo_advantages(parts[known, r], groups[known], config, alone)
+        total[known] += advantages if weights is None else weights[r] * advantages
+    return masked_whiten(total[:, None] * mask, mask)
+
+
+def discounted_returns(rewards, mask, gamma: float):
+    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
+    import torch
+
+    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        here = rewards[:, t] + gamma * running
+        running = torch.where(mask[:, t].bool(), here, running)
+        returns[:, t] = here * mask[:, t]
+    return returns
+
+
+def reinforce_pp_advantages(rewards, mask, config, **_):
+    """Discounted returns, whitened over the batch's tokens, [B, T]: REINFORCE++ (Hu 2025, arXiv 2501.03262)."""
+    return masked_whiten(discounted_returns(rewards, mask, config.gamma), mask)
+
+
+def reinforce_pp_baseline_advantages(scores, groups, mask, alone: float = 0.0, **_):
+    """R - mean_g, whitened over the batch's tokens, [B, T]: REINFORCE++-baseline (the same paper)."""
+    return masked_whiten(mean_advantages(scores, groups, alone)[:, None] * mask, mask)
+
+
+def remax_advantages(rewards, baselines, mask, **_):
+    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505)."""
+    return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
+
+
+def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
+    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
+
+    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
+
+    Returns:
+        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
+    """
+    import torch
+
+    next_value = torch.zeros_like(values[:, 0])
+    next_advantage = torch.zeros_like(values[:, 0])
+    advantages = torch.zeros_like(values)
+    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
+    for t in reversed(range(start, values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = delta + gamma * gae_lambda * next_advantage
+        keep = response_mask[:, t].bool()
+        next_value = torch.where(keep, values[:, t], next_value)
+        next_advantage = torch.where(keep, advantage, next_advantage)
+        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
+    return advantages, (advantages + values) * response_mask
+
+
+def gae_advantages(rewards, values, response_mask, config, **_):
+    """Generalized advantage estimation with a critic: (advantages, returns), [B, T] each; see `gae`."""
+    if config.whiten_rewards:
+        rewards = masked_whiten(rewards, response_mask, shift_mean=False)
+    advantages, returns = gae(rewards, values, response_mask, config.gamma, config.gae_lambda)
+    if config.whiten_advantages:
+        advantages = masked_whiten(advantages, response_mask)
+    return advantages, returns
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An entry of ADVANTAGES: the function, and what it needs of a step beside scores and groups.
+
+    All take by keyword what they need of one table: config, scores [B] (after KL and penalties), groups [B] (equal =
+    same prompt), rewards [B, T], response_mask [B, T], mask [B, T] (its trained tokens), parts [B, R] (each reward
+    by itself, NaN where it does not apply, and the penalty for length) and their weights [R], values [B, T] with a
+    critic, baselines [B] with `greedy`. They return advantages [B] or [B, T]. A completion alone in its group has no
+    baseline: it gets `alone` times its score, 0 unless given; verl's estimators have 1 there.
+    """
+
+    function: Callable
+    by_token: bool = False  # reads `rewards` where they are paid, those of a conversation at each of its turns
+    by_turn: bool = False  # can compare the answers of one turn
+    critic: bool = False  # needs `values`, and returns (advantages, returns) of all sampled tokens
+    greedy: bool = False  # needs `baselines`: the score of a greedy completion of each prompt
+    each_reward: bool = False  # compares `parts`: a group teaches nothing only where it is equal in each of them
+
+    def __call__(self, **table):
+        """Advantages [B] or [B, T]."""
+        return self.function(**table)
+
+
+ADVANTAGES = {
+    "gae": Estimator(gae_advantages, by_token=True, critic=True),
+    "grpo": Estimator(grpo_advantages, by_turn=True),
+    "mean": Estimator(mean_advantages, by_turn=True),
+    "rloo": Estimator(rloo_advantages, by_turn=True),
+    "opo": Estimator(opo_advantages),
+    "gpg": Estimator(gpg_advantages),
+    "gpg_verl": Estimator(gpg_verl_advantages),
+    "maxrl": Estimator(maxrl_advantages),
+    "gdpo": Estimator(gdpo_advantages, each_reward=True),
+    "remax": Estimator(remax_advantages, by_token=True, greedy=True),
+    "reinforce_pp": Estimator(reinforce_pp_advantages, by_token=True),
+    "reinforce_pp_baseline": Estimator(reinforce_pp_baseline_advantages),
+}
+
+
+def estimator(config: BaseConfig) -> Estimator:
+    """The entry of ADVANTAGES that --advantage names; a plain function there needs nothing special."""
+    entry = ADVANTAGES[config.advantage]
+    return entry if isinstance(entry, Estimator) else Estimator(entry)
+
+
+def agreed_advantages(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """`advantages_of` as the first process has it: sums on a GPU have no fixed order, and 0 may differ from 1.5e-8."""
+    return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
+
+
+def advantages_of(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
+    import torch
+
+    entry, table = estimator(config), sample_table(config, batch, samples, kl_coef)
+    made = {"kl": table.pop("kl"), "rewards": table["rewards"]}
+    if entry.critic:
+        advantages, returns = entry(config=config, **table)
+        return made | {"advantages": advantages, "returns": returns}
+    # a completion to which no reward applies neither learns nor takes part in its group's baseline
+    applies = [any(v is not None for v in s["rewards"].values()) or not s["rewards"] for s in samples]
+    scored = torch.tensor(applies, device=table["mask"].device)
+    advantages = torch.zeros_like(table["rewards"])
+    if scored.any():
+        weights = {"weights": table.pop("weights")}  # one for each reward, not for each row
+        part = {name: x[scored] for name, x in table.items()}
+        if config.turn_baseline == "turn":
+            values = advantages_by_turn(config, part, answer_numbers(samples, batch["response_mask"])[scored])
+        else:
+            values = entry(config=config, **part, **weights)
+        advantages[scored] = (values if values.dim() == 2 else values[:, None]) * part["mask"]
+    return made | {"advantages": advantages}
+
+
+def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """What every estimator may read, see Estimator; and kl [B, T]."""
+    import torch
+
+    response = batch["response_mask"]
+
+    def column(values):
+        return torch.tensor(values, dtype=torch.float32, device=response.device)
+
+    kl = torch.zeros(response.shape, device=response.device)
+    if "ref_logprobs" in batch and "old_logprobs" in batch:
+        kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
+    in_reward = kl_coef if config.kl_in == "reward" else 0.0
+    rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
+    if estimator(config).by_token:
+        move_to_turns(rewards, samples)
+    table = {"kl": kl, "rewards": rewards, "scores": rewards.sum(1), "mask": batch["loss_mask"]}
+    table |= {"response_mask": response, "parts": column([reward_parts(config, s) for s in samples])}
+    table["weights"] = [*samples[0].get("weights", {}).values(), 1.0]
+    table["groups"] = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=response.device)
+    if "values" in batch:
+        table["values"] = batch["values"]
+    if "baseline" in samples[0]:
+        table["baselines"] = column([s["baseline"] for s in samples])
+    return table
+
+
+def answer_numbers(samples: list[dict], response_mask):
+    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
+    import torch
+
+    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    numbers = torch.ones_like(response_mask)
+    for row, sample in enumerate(samples):
+        for end in sample.get("turn_ends", ())[:-1]:
+            numbers[row, first + end :] += 1
+    return numbers * response_mask
+
+
+def advantages_by_turn(config: BaseConfig, table: dict, numbers):
+    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
+
+    Args:
+        table: what the estimator takes, tensors with B rows.
+        numbers: of `answer_numbers`, [B, T].
+    """
+    import torch
+
+    advantages = torch.zeros(numbers.shape, device=numbers.device)
+    for number in range(1, int(numbers.max()) + 1):
+        reached = (numbers == number).any(1)
+        values = estimator(config)(config=config, **{name: x[reached] for name, x in table.items()})
+        advantages[reached] += values[:, None] * (numbers[reached] == number)
+    return advantages
 
 
 # ----------------------------------------------------------------------------- presets (src/parts/learning/presets.py)
@@ -7965,7 +8095,7 @@ class OwnFunction:
     def __call__(self, **known):
         """The result of the function."""
         try:
-            found = self.function(**{name: known[name] for name in self.names})
+            result = self.function(**{name: known[name] for name in self.names})
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -7973,27 +8103,27 @@ class OwnFunction:
             file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
             where = f"{file}, line {frame.lineno}"
             raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
-        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
+        return self.checked_loss(result, known) if self.kind == "loss" else self.checked_advantages(result, known)
 
-    def checked(self, found, shapes: list):
+    def checked(self, result, shapes: list):
         """The tensor, if it has one of the shapes."""
         import torch
 
         kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
-        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
-        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
-        return found
+        need(isinstance(result, torch.Tensor), f"got {type(result).__name__} from {kind}; expected a tensor {shown}")
+        need(result.shape in shapes, f"got a tensor {list(result.shape)} from {kind}; expected {shown}")
+        return result
 
-    def checked_advantages(self, found, known: dict):
+    def checked_advantages(self, result, known: dict):
         """The advantages, as the trainer takes them."""
-        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
-        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
-        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
-        return found.to(known["rewards"].dtype)
+        result = self.checked(result, [known["scores"].shape, known["mask"].shape])
+        need(bool(result.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
+        need(not result.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
+        return result.to(known["rewards"].dtype)
 
-    def checked_loss(self, found, known: dict):
+    def checked_loss(self, result, known: dict):
         """(loss, clipped), as the trainer takes them."""
-        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        loss, clipped = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         loss = self.checked(loss, [known["logprobs"].shape])
         lost = known["logprobs"].requires_grad and not loss.requires_grad
         need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
@@ -8017,115 +8147,11 @@ def own_function(kind: str, spec: str) -> OwnFunction:
 def enter_own(config) -> None:
     """Enter what `advantage` and `loss` name as FILE.py:function into ADVANTAGES, GROUPED and LOSSES."""
     if is_own(config.advantage) and config.advantage not in ADVANTAGES:
-        found = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
-        GROUPED.update([config.advantage] * ("groups" in found.names))
+        function = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
+        if "groups" in function.names:
+            GROUPED.add(config.advantage)
     if is_own(config.loss) and config.loss not in LOSSES:
         LOSSES[config.loss] = PolicyLoss(own_function("loss", config.loss), trains_zero_advantage=True)
-
-
-# ----------------------------------------------------------------- gradient sums (src/parts/learning/gradient_sums.py)
-
-BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
-
-
-class GradientSums:
-    """The sum of one minibatch's gradients over all processes.
-
-    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
-    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
-    """
-
-    def __init__(self, params: list, late: set[int]):
-        """
-        Args:
-            params: what is trained, in the order in which a backward pass is likely to reach it.
-            late: ids of those that a backward pass may add to more than once; they are summed at the end.
-        """
-        early = list(in_buckets([p for p in params if id(p) not in late]))
-        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
-        self.missing = [{id(p) for p in bucket} for bucket in early]
-        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
-
-    @contextlib.contextmanager
-    def in_last_pass(self) -> Iterator[None]:
-        """Sum each bucket as soon as the backward passes inside have made its gradients."""
-        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
-
-        def arrived(p) -> None:
-            if place[id(p)] < len(self.waits):
-                raise RuntimeError(
-                    "got a second gradient in the last backward pass; expected one of what is not `late`"
-                )
-            self.missing[place[id(p)]].discard(id(p))
-            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
-                self.begin_next()
-
-        params = [p for p in self.params if id(p) in place]
-        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def begin_next(self) -> None:
-        """Begin to sum the next bucket; the gradients become views of the sum."""
-        import torch
-
-        bucket = self.buckets[len(self.waits)]
-        self.reached |= {id(p) for p in bucket if p.grad is not None}
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
-        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
-            p.grad = part.view_as(p)
-        self.waits.append(begin_sum(flat))
-
-    def finish(self) -> None:
-        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
-        import torch
-
-        while len(self.waits) < len(self.buckets):
-            self.begin_next()
-        for wait in self.waits:
-            wait()
-        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
-        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
-            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-                p.grad = None
-
-
-def in_buckets(params: list) -> Iterator[list]:
-    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
-    bucket, size = [], 0
-    for p in params:
-        more = p.numel() * p.element_size()
-        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
-            yield bucket
-            bucket, size = [], 0
-        bucket, size = [*bucket, p], size + more
-    if bucket:
-        yield bucket
-
-
-def summing_gradients(networks: list, pieces: list) -> Iterator:
-    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
-
-    Args:
-        networks: those that are trained, in the order in which they go through their backward pass.
-        pieces: this process's micro-batches, if it has any; the number may differ between processes.
-    """
-    if world()[1] == 1:
-        yield from pieces
-        return
-    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
-    models = [unwrapped(network) for network in networks]
-    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
-    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
-    sums = GradientSums(params, late)
-    yield from pieces[:-1]
-    with sums.in_last_pass():
-        yield from pieces[-1:]
-    sums.finish()
 
 
 # ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
@@ -8181,6 +8207,18 @@ def switch_checkpointing(models: Models, on: bool) -> None:
                 layer.training = on
 
 
+def adamw(config: BaseConfig, networks: list[tuple]):
+    """AdamW with a group for the trained weights of each (network, learning rate): the policy's, then the critic's."""
+    import torch
+
+    groups = [
+        {"params": [p for p in network.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
+        for network, lr in networks
+    ]
+    betas = (0.9, config.adam_beta2)
+    return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
+
+
 def apply_gradients(config: BaseConfig, optimizer, scaler):
     """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
     import torch
@@ -8195,14 +8233,138 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
     return norms
 
 
-def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
-    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
-    health["bad"] = 0 if finite else health["bad"] + 1
-    if health["bad"] >= config.max_bad_updates:
-        raise DivergedError(
-            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-            "try a lower --lr, or --precision bf16 in place of fp16"
-        )
+class Statistics:
+    """What an update measures, by name: over its micro-batches and processes.
+
+    Args:
+        reductions: name -> "sum", "mean" or "max". Of a mean, each micro-batch adds its sum over the whole count.
+    """
+
+    def __init__(self, reductions: dict[str, str], device):
+        import torch
+
+        self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
+        self.values = {name: torch.zeros((), device=device) for name in reductions}
+
+    def __getitem__(self, name: str):
+        return self.values[name]
+
+    def add(self, figures: dict) -> None:
+        """Take in a micro-batch's share of each figure, a scalar tensor."""
+        import torch
+
+        for name, value in figures.items():
+            before = self.values[name]
+            self.values[name] = torch.maximum(before, value) if name in self.maxima else before + value
+
+    def add_means(self, figures: dict, mask, count) -> None:
+        """Take in figures per token [B, T]: their sums where `mask` is 1, over the `count` of the whole minibatch."""
+        import torch
+
+        sums = (torch.stack([*figures.values()]) * mask).sum((1, 2)) / count
+        self.add(dict(zip(figures, sums, strict=True)))
+
+    def sum_over_processes(self) -> None:
+        """Sum what is summed; each process keeps its own maxima, which `means_of_updates` compares."""
+        import torch
+
+        names = [name for name in self.values if name not in self.maxima]
+        sums = sum_over_processes(torch.stack([self.values[name] for name in names])).cpu()
+        self.values |= zip(names, sums, strict=True)
+
+
+def run_updates(
+    config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
+) -> tuple[dict, int]:
+    """Run the epochs and minibatches of a step.
+
+    Args:
+        bad: non-finite updates in a row before this step.
+        accumulate: adds the gradients of a minibatch's rows, and returns its Statistics.
+        active: rows that have a gradient; a minibatch without any is passed over. None: all.
+
+    Returns:
+        (metrics: means and maxima over the applied updates; non-finite updates in a row).
+
+    Raises:
+        DivergedError: `max_bad_updates` in a row were not finite.
+    """
+    import numpy as np
+    import torch
+
+    set_learning_rates(config, optimizer, step)
+    applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
+    for epoch in range(config.ppo_epochs):
+        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
+        for rows in order.reshape(config.minibatches, -1):
+            if active is not None and active.isdisjoint(rows.tolist()):
+                continue
+            statistics = accumulate(rows)
+            statistics.sum_over_processes()
+            if target_kl and statistics.values.get("kl/approx", 0.0) > target_kl:
+                optimizer.zero_grad()
+                return updates_metrics(optimizer, applied, updates), bad
+            norms, updates = apply_gradients(config, optimizer, scaler), updates + 1
+            if torch.isfinite(norms).all():
+                statistics.values |= zip(("optim/grad_norm", "optim/critic_grad_norm"), norms, strict=False)
+                applied.append(statistics)
+                bad = 0
+                continue
+            bad += 1
+            if bad >= config.max_bad_updates:
+                raise DivergedError(
+                    f"step {step + 1}: got {bad} non-finite gradients in a row; expected finite ones; "
+                    "try a lower --lr, or --precision bf16 in place of fp16"
+                )
+    return updates_metrics(optimizer, applied, updates), bad
+
+
+def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
+    """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
+    import torch
+
+    metrics, maxima = {}, applied[0].maxima if applied else ()
+    largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
+    if applied:
+        names = [name for name in applied[0].values if name not in maxima]
+        means = torch.stack([torch.stack([s[name] for name in names]) for s in applied]).mean(0)
+        metrics = dict(zip(names, means.tolist(), strict=True))
+        metrics |= {name: max(one[name] for one in largest) for name in maxima}
+    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": updates - len(applied)}
+    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+
+
+BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
+
+
+def sum_gradients(networks: list) -> None:
+    """Sum the gradients of networks over the processes; a parameter that no process has reached keeps none."""
+    import torch
+
+    if world()[1] == 1:
+        return
+    params = [p for network in networks for p in network.parameters() if p.requires_grad]
+    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
+    reached = sum_over_processes(reached).tolist()
+    # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+    for bucket in in_buckets([p for p, anywhere in zip(params, reached, strict=True) if anywhere]):
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = sum_over_processes(torch.cat([grad.reshape(-1) for grad in grads]))
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p)
+
+
+def in_buckets(params: list) -> Iterator[list]:
+    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
+    bucket, size = [], 0
+    for p in params:
+        more = p.numel() * p.element_size()
+        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, p], size + more
+    if bucket:
+        yield bucket
 
 
 # -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
@@ -8542,60 +8704,42 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# -------------------------------------------------------------------------------- curves (src/parts/running/curves.py)
-
-PANELS = (  # title and metrics of each plot; what a run does not log is left out
-    ("reward", ("reward/mean", "eval/accuracy")),
-    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
-    (
-        "explained variance, equal groups, overlap",
-        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
-    ),
-    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
-)
-
-
-def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
-    """A figure of panels (title, {name: points}) over one step axis."""
-    from matplotlib.figure import Figure
-
-    columns = min(3, max(1, len(panels)))
-    shape = max(1, math.ceil(len(panels) / columns)), columns
-    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
-    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
-    axes = figure.subplots(*shape, sharex=True, squeeze=False)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set_title(heading, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-        axis.tick_params(labelbottom=True)
-    figure.suptitle(title)
-    figure.supxlabel("step")
-    return figure
-
-
-def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    drawn = []
-    for title, keys in panels:
-        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
-        if any(lines.values()):
-            drawn.append((title, {key: points for key, points in lines.items() if points}))
-    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    os.replace(temporary, target)
-
-
-# ------------------------------------------------------------------ sample tokens (src/parts/running/sample_tokens.py)
+# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
 
 LOGGED = 8  # samples of a step or an evaluation
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = (
+    "prompt",
+    "completion",
+    "score",
+    "rewards",
+    "finished",
+    "advantage",
+    *OF_CONVERSATIONS,
+)  # of samples.jsonl
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
@@ -8644,48 +8788,60 @@ def token_figures(tokenizer, sample: dict) -> dict:
         return [value for start, end in spans for value in values[start:end]]
 
     lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
-    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
+    figures = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
     advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
     if len({*advantages}) == 1:
-        return found | {"advantage": advantages[0]}
-    return found | ({"advantages": advantages} if advantages else {})
+        return figures | {"advantage": advantages[0]}
+    return figures | ({"advantages": advantages} if advantages else {})
 
 
-# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
-
-OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = (
-    "prompt",
-    "completion",
-    "score",
-    "rewards",
-    "finished",
-    "advantage",
-    *OF_CONVERSATIONS,
-)  # of samples.jsonl
-
-
-def reward_means(samples: list[dict]) -> dict[str, float]:
-    """Mean of each reward function over the samples to which it applies."""
-    means = {}
-    for name in samples[0]["rewards"]:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        means |= {name: sum(values) / len(values)} if values else {}
-    return means
+PANELS = (  # title and metrics of each plot; what a run does not log is left out
+    ("reward", ("reward/mean", "eval/accuracy")),
+    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
+    (
+        "explained variance, equal groups, overlap",
+        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    ),
+    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
+)
 
 
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
+def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
+    """A figure of panels (title, {name: points}) over one step axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(panels)))
+    shape = max(1, math.ceil(len(panels) / columns)), columns
+    size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
+    figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
+    axes = figure.subplots(*shape, sharex=True, squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
+        for key, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        axis.tick_params(labelbottom=True)
+    figure.suptitle(title)
+    figure.supxlabel("step")
+    return figure
+
+
+def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
+    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    drawn = []
+    for title, keys in panels:
+        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if any(lines.values()):
+            drawn.append((title, {key: points for key, points in lines.items() if points}))
+    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    os.replace(temporary, target)
 
 
 def open_tracker(name: str, config: BaseConfig, start: int):
@@ -8908,7 +9064,23 @@ def write_settings(config: BaseConfig) -> None:
 # ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
 
 
-def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
+@dataclass(frozen=True)
+class TrainState:
+    """What a checkpoint keeps of a run beside its networks. `Progress.write` alone puts another in its place."""
+
+    step: int = 0  # steps that are done
+    kl_coef: float = 0.0  # the next step's
+    pass_rates: dict[str, float] = field(default_factory=dict)  # by number of the prompt, with --keep_between
+    kept: list[float] = field(default_factory=lambda: [0.0, 0.0])  # groups that differed, groups sampled, recent ones
+    bad: int = 0  # non-finite updates in a row
+    eval_before: dict | None = None
+    eval_after: dict | None = None
+    seconds: float = 0.0  # of earlier sessions
+    prompts: int = 0  # taken from the stream
+    pending: dict | None = None  # metrics of a step that is still to be evaluated
+
+
+def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
     import torch
 
@@ -8923,9 +9095,10 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
                 torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
             saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
             torch.save(saved, folder / "optimizer.pt")
-            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+            saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
+            (folder / "state.json").write_text(json.dumps(saved, indent=1))
 
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
         try:
             if not target.exists():  # saved already: nothing changes between two saves of one step
                 write_folder(target, write)
@@ -8941,15 +9114,19 @@ def checkpoints(config: BaseConfig) -> list[Path]:
     return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
 
 
-def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
-    """Load optimizer, scaler and generators; return the saved state."""
+def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:
+    """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run."""
     import torch
 
-    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
-    optimizer.load_state_dict(saved["optimizer"])
-    scaler.load_state_dict(saved["scaler"])
-    restore_rng(saved["rng"][world()[0] % len(saved["rng"])])
-    return json.loads((checkpoint / "state.json").read_text())
+    if not checkpoint:
+        return TrainState(kl_coef=config.kl_coef)
+    loaded = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(loaded["optimizer"])
+    scaler.load_state_dict(loaded["scaler"])
+    restore_rng(loaded["rng"][world()[0] % len(loaded["rng"])])
+    saved = json.loads((checkpoint / "state.json").read_text())
+    saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
+    return TrainState(**{f.name: saved[f.name] for f in dataclasses.fields(TrainState) if f.name in saved})
 
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
@@ -9122,14 +9299,38 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
-def fresh_state(**own) -> dict:
-    """What a checkpoint keeps of a run beside its networks, at step 0; `own` is what the program adds.
+def seed_generators(config: BaseConfig) -> None:
+    """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
 
-    `bad` counts non-finite updates in a row, `prompts` those taken from the stream, `pending` is the metrics of a step
-    that is still to be evaluated, `seconds` the time of earlier sessions.
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+        set_seed(config.seed)
+
+
+def grad_scaler(config: BaseConfig, device):
+    """The scaler of gradients of an fp16 run; one that does nothing otherwise."""
+    import torch
+
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
+    return scaler
+
+
+def begin_run(
+    config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float, log_class=RunLog
+) -> "Progress":
+    """Make the output folder and the log, once all else is known to be in order.
+
+    Args:
+        started: time.perf_counter() at the start of this session.
     """
-    state = {"step": 0, **own, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
-    return state | {"prompts": 0, "pending": None}
+    make_folder(config)
+    start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
+    log = log_class(config, start, config.steps, config.report_to, tokenizer)
+    write_settings(config)
+    save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
+    return Progress(config, models, state, started, log, save)
 
 
 def is_due(step: int, every: int) -> bool:
@@ -9142,56 +9343,89 @@ class Progress:
 
     Args:
         started: time.perf_counter() at the start of this session.
-        save: writes a checkpoint of a state.
-        evaluate: returns (metrics, samples) of the held-out prompts; None where there are none.
+        write_checkpoint: writes a checkpoint of a state.
     """
 
-    def __init__(self, config: BaseConfig, state: dict, started: float, log: RunLog, save, evaluate):
-        self.config, self.state, self.started = config, state, started
-        self.log, self.write_checkpoint, self.evaluate, self.stop = log, save, evaluate, StopRequest()
+    def __init__(
+        self, config: BaseConfig, models: Models, state: TrainState, started: float, log: RunLog, write_checkpoint
+    ):
+        self.config, self.models, self.state, self.started = config, models, state, started
+        self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
+        self.evaluate = None
+
+    def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
+        """Do the steps that are left, and what follows the last; returns the exit code.
+
+        Args:
+            step: does a step from a state; returns its metrics, its samples, and the state's fields after it.
+            evaluate: returns (metrics, samples) of the held-out prompts at a step; None where there are none.
+            faults: errors of scoring, which changes no weights: the last step is saved, its evaluation pending.
+        """
+        self.evaluate = evaluate
+        try:
+            self.begin()
+            while self.state.step < self.config.steps:
+                code = self.end_step(*step(self.state))
+                if code:
+                    return code
+            self.log.plot()
+            export(self.config, self.models, Path(self.config.output_dir) / "final")
+            summary = run_summary(self.config, vars(self.state)) | {"seconds": round(self.seconds(), 1)}
+        except faults:
+            self.save()
+            raise
+        finally:
+            self.log.close()
+            self.stop.restore()
+        report(self.config, summary)
+        return 0
+
+    def write(self, **fields) -> None:
+        """Change fields of the state."""
+        self.state = dataclasses.replace(self.state, **fields)
 
     def seconds(self) -> float:
         """Time of the run so far, earlier sessions included."""
-        return self.state["seconds"] + time.perf_counter() - self.started
+        return self.state.seconds + time.perf_counter() - self.started
 
     def save(self) -> None:
         """Write a checkpoint, of step 0 none: it would keep the settings and the evaluation of what has failed."""
-        if self.state["step"]:
-            self.write_checkpoint({**self.state, "seconds": self.seconds()})
+        if self.state.step:
+            self.write_checkpoint(dataclasses.replace(self.state, seconds=self.seconds()))
 
     def held_out(self, step: int) -> dict:
         """Metrics of the held-out prompts, and a few examples."""
-        metrics, samples = self.evaluate()
+        metrics, samples = self.evaluate(step)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:
         """Evaluate before the first step; a resumed run may still owe its last step's evaluation."""
-        if self.evaluate and self.state["eval_before"] is None:
-            self.state["eval_before"] = self.held_out(0)
-            self.log.metrics(0, self.state["eval_before"]["metrics"])
-        if self.state["pending"]:
+        if self.evaluate and self.state.eval_before is None:
+            self.write(eval_before=self.held_out(0))
+            self.log.metrics(0, self.state.eval_before["metrics"])
+        if self.state.pending:
             self.log_pending()
         forget_peak()
 
     def log_pending(self) -> None:
         """Evaluate where it is time, and log the metrics of the step."""
-        step, metrics = self.state["step"], self.state["pending"]
+        step, metrics = self.state.step, self.state.pending
         if self.evaluate and (step == self.config.steps or is_due(step, self.config.eval_every)):
-            self.state["eval_after"] = self.held_out(step)
-            metrics |= self.state["eval_after"]["metrics"]
+            self.write(eval_after=self.held_out(step))
+            metrics |= self.state.eval_after["metrics"]
         self.log.metrics(step, metrics)
-        self.state["pending"] = None
+        self.write(pending=None)
 
-    def end_step(self, metrics: dict, samples: list[dict], prompts: int) -> int:
-        """Evaluate, log and save after a step that leaves the stream of prompts at `prompts`.
+    def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
+        """Write the state after a step; evaluate, log and save.
 
         Returns:
             128 + n where signal n ends the run here, else 0.
         """
-        config, step = self.config, self.state["step"] + 1
-        self.state |= {"step": step, "prompts": prompts, "pending": metrics | memory_metrics()}
+        config, step = self.config, self.state.step + 1
+        self.write(step=step, pending=metrics | memory_metrics(), **after)
         self.log_pending()
         if is_due(step, config.sample_every):
             self.log.samples(step, "train", samples)
@@ -9206,15 +9440,6 @@ class Progress:
         self.log.plot()
         say(f"stopped by signal {signum} after step {step}; go on with --resume")
         return 128 + signum
-
-    def summary(self) -> dict:
-        """What summary.json says of the run."""
-        return run_summary(self.config, self.state) | {"seconds": round(self.seconds(), 1)}
-
-    def close(self) -> None:
-        """Close the log, and put the earlier signal handlers back."""
-        self.log.close()
-        self.stop.restore()
 
 
 # -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
@@ -9240,8 +9465,6 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
 
 # ----------------------------------------------------------------------- settings (src/programs/ppo_train/settings.py)
 
-TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
-
 
 @in_order(advantage="group_size")
 @dataclass
@@ -9262,17 +9485,6 @@ class Config(PolicySettings):
     def __post_init__(self):
         super().__post_init__()
         enter_own(self)
-
-
-def check_environment(config: Config) -> None:
-    """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c = config
-    check_band(c, c.group_size)
-    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
-    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
-    known = f"expected one of {', '.join(TURN_BASELINES)}"
-    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
-    check_room(c, c.max_prompt_tokens)
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
@@ -9312,7 +9524,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
 
     tokenizer = load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
-    critic = make_critic(config, policy, device) if config.advantage == "gae" else None
+    critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:
         import torch
 
@@ -9338,18 +9550,13 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     return models
 
 
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task with its data."""
-    return Reward(specs_for(config.data, config.reward), call_limits(config))
+def make_optimizer(config: Config, models: Models):
+    """AdamW over the policy, and the critic where there is one."""
+    rates = learning_rates(config, sum(p.numel() for p in models.policy.parameters()))
+    return adamw(config, [pair for pair in zip((models.policy, models.critic), rates, strict=True) if pair[0]])
 
 
 # ------------------------------------------------- environment rollout (src/programs/ppo_train/environment_rollout.py)
-
-
-def check_positions(config: Config, models: Models) -> None:
-    """Raise UserError if a conversation can be longer than the model's positions."""
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    check_fits(config, limit)
 
 
 def converse(
@@ -9363,21 +9570,21 @@ def converse(
     """
     width = 0 if noise is None else noise.shape[1] // config.max_turns
 
-    def conversations(mine: list[dict], draws) -> list[dict]:
+    def conversations(local_rows: list[dict], draws) -> list[dict]:
         generate = turn_sampler(engine)
 
         def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
-            own = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
-            return generate(prompts, own, numbers)
+            answer_draws = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
+            return generate(prompts, answer_draws, numbers)
 
         start = time.perf_counter()
-        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        talks = play(local_rows, setup.environments, setup.bridge, answer, setup.limits, setup.form)
         sampled = time.perf_counter()
-        values = score_talks(setup, mine, talks, reward)
+        values = score_talks(setup, local_rows, talks, reward)
         count_seconds(timer, start, sampled)
         weights = score_weights(reward, values[0]) if values else {}
-        found = zip(mine, talks, values, strict=True)
-        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in found]
+        played = zip(local_rows, talks, values, strict=True)
+        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in played]
 
     return shared_out(conversations, rows, noise)
 
@@ -9407,259 +9614,189 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
     }
 
 
+# --------------------------------------------------------------------------- inputs (src/programs/ppo_train/inputs.py)
+
+
+@dataclass
+class Inputs:
+    """What a run is given beside its settings."""
+
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    reward: Reward
+    environments: object = None  # with --environment
+    setup: PlaySetup | None = None  # what conversations are played with, once the model's end tokens are known
+
+    @property
+    def sample(self) -> Callable:
+        """What samples and scores: completions, or conversations with the environment."""
+        return functools.partial(converse, self.setup) if self.setup else collect
+
+    def prepare_play(self, config: Config, end_ids: list[int]) -> None:
+        """With an environment, leave out prompts that no conversation can begin with."""
+        if self.environments:
+            self.setup = make_play_setup(config, self.tokenizer, end_ids, self.environments)
+            self.rows = playable_rows(config, self.setup, self.rows, config.data)
+            self.held_out = playable_rows(config, self.setup, self.held_out, "held-out prompts")
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task with its data."""
+    return Reward(specs_for(config.data, config.reward), call_limits(config))
+
+
+def load_inputs(config: Config) -> Inputs:
+    """Read prompts, rewards and environments, and check them."""
+    tokenizer = load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
+    inputs = Inputs(tokenizer, rows, held_out, reward, environments)
+    validate(config, inputs=inputs)
+    return inputs
+
+
+def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models: Models | None = None) -> None:
+    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
+    if models:
+        if inputs.environments:
+            limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+            check_fits(config, limit)
+        else:
+            check_context(config, models, inputs.rows + inputs.held_out)
+    elif inputs:
+        rows = inputs.rows + inputs.held_out
+        for row in rows[:: max(1, len(inputs.rows))]:
+            inputs.reward.check_columns(row)
+        if inputs.environments:
+            check_environment_rows(inputs.environments, rows)
+    else:
+        check_config(config, processes)  # ranges, choices, the algorithm's contradictions, the batch; says what is idle
+        check_loss(config)
+        check_band(config, config.group_size)
+        check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
+        check_turn_baseline(config)
+        check_room(config, config.max_prompt_tokens)
+
+
+def check_turn_baseline(config: Config) -> None:
+    """Raise UserError unless the estimator can compare turn by turn, where it has to."""
+    by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
+    need(
+        config.turn_baseline == "conversation" or estimator(config).by_turn,
+        f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}; "
+        "try --algorithm rloo",
+    )
+
+
 # ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
 
 MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one
 
 
-def groups_to_sample(config: Config, missing: int, lately: list[float]) -> int:
-    """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.
-
-    With n groups that are kept at rate p, n p - sqrt(n p (1 - p)) = missing: enough in about five rounds of six.
+class Sampler:
+    """Samples the batches of a run, and keeps what it learns from them: pass rates of prompts, groups that differed.
 
     Args:
-        lately: `kept_lately`.
+        rows: the training prompts.
+        state: of the run, at its start or where it goes on.
+        sample: scores one completion a row, as `collect` does.
     """
-    kept, sampled = lately
-    most = int(missing * config.max_oversampling)
-    if not kept:  # nothing is known, or none differed
-        return most if sampled else missing
-    p = kept / sampled
-    spread = math.sqrt(p * (1 - p))
-    root = (spread + math.sqrt(spread**2 + 4 * p * missing)) / (2 * p)
-    return max(missing, min(math.ceil(root**2 - 1e-9), most))
 
+    def __init__(
+        self,
+        config: Config,
+        models: Models,
+        engine,
+        reward: Reward,
+        rows: list[dict],
+        state: TrainState,
+        sample: Callable = collect,
+    ):
+        self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
+        self.sample, self.position = sample, state.prompts
+        self.pass_rates, self.kept = state.pass_rates, state.kept
 
-def kept_lately(config: Config, lately: list[float], drawn: list[dict]) -> list[float]:
-    """[groups that differed, groups sampled] of the steps so far, older ones counting less, after a step's samples."""
-    size = config.group_size
-    differ = [not all_equal(config, drawn[i : i + size]) for i in range(0, len(drawn), size)]
-    return [MEMORY * old + new for old, new in zip(lately, (sum(differ), len(differ)), strict=True)]
+    def state(self) -> dict:
+        """The fields of TrainState that are the sampler's."""
+        return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
 
+    def metrics(self) -> dict[str, float]:
+        """Where the pass rates of the prompts lie, with --keep_between."""
+        return band_metrics(self.config, self.pass_rates, len(self.rows)) if self.config.keep_between else {}
 
-def rollout(
-    config: Config,
-    models: Models,
-    engine,
-    reward: Reward,
-    rows: list,
-    step: int,
-    start: int,
-    timer: dict,
-    sample: Callable = collect,
-    lately: tuple[float, float] = (0.0, 0.0),
-    rates: dict | None = None,
-):
-    """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
+    def rollout(self, step: int, timer: dict) -> tuple[list[dict], list[dict]]:
+        """Sample the batch of a step, `group_size` completions of each prompt, from the next prompts of the stream.
 
-    With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
-    ones, in at most `max_refills` further rounds; places still open then go to such groups, which train nothing.
-    Groups that differ beyond the batch are not used.
+        With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly
+        sampled ones, in at most `max_refills` further rounds; places still open then go to such groups, which train
+        nothing. Groups that differ beyond the batch are not used.
 
-    Args:
-        sample: what takes the place of `collect`.
-        lately: `kept_lately` of the steps before.
-        rates: running pass rates of the prompts, with `keep_between`.
+        Returns:
+            (samples of the batch, all that were sampled).
+        """
+        config, size = self.config, self.config.group_size
+        self.engine.sync(step)
+        prompts, kept, spare, drawn = config.batch_size // size, [], [], []
+        for attempt in range(1 + config.dynamic_sampling * config.max_refills):
+            samples = self.round(step, attempt, self.groups_to_sample(prompts - len(kept)), timer)
+            drawn += [one | {"round": attempt} for one in samples]
+            for i in range(0, len(samples), size):
+                group = samples[i : i + size]
+                (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
+            if len(kept) >= prompts:
+                break
+        differ = [not all_equal(config, drawn[i : i + size]) for i in range(0, len(drawn), size)]
+        self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
+        if config.keep_between:
+            seen = [(s["number"], passes_fully(s["rewards"])) for s in drawn]
+            self.pass_rates = next_rates(self.pass_rates, seen)
+        chosen = (kept + spare)[:prompts]
+        batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
+        return batch, drawn
 
-    Returns:
-        (samples of the batch, all that were sampled, the stream's next position).
-    """
-    import numpy as np
+    def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
+        """Scored completions of `count` prompts, those of a prompt beside each other."""
+        import numpy as np
 
-    prompts, size = config.batch_size // config.group_size, config.group_size
-    kept, spare, drawn = [], [], []
-    for attempt in range(1 + config.dynamic_sampling * config.max_refills):
-        count = groups_to_sample(config, prompts - len(kept), lately)
-        picked, start = draw_rows(config, rows, start, count, rates or {})
-        seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
+        config, size = self.config, self.config.group_size
+        picked = self.draw(count)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
+        seed = [config.seed, 3, step, attempt] if attempt else [config.seed, 3, step]
         noise = np.random.default_rng(seed).random((count * size, width))
-        samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
-        if config.advantage == "remax":
-            greedy = sample(config, models, engine, reward, picked, None, timer)
+        given = self.config, self.models, self.engine, self.reward
+        samples = self.sample(*given, [row for row in picked for _ in range(size)], noise, timer)
+        if estimator(config).greedy:
+            greedy = self.sample(*given, picked, None, timer)
             for i, one in enumerate(samples):
                 one["baseline"] = shaped_score(config, greedy[i // size])
         for i, one in enumerate(samples):
             one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
-        drawn += [one | {"round": attempt} for one in samples]
-        for i in range(0, len(samples), size):
-            group = samples[i : i + size]
-            (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
-        if len(kept) >= prompts:
-            break
-    chosen = (kept + spare)[:prompts]
-    batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
-    return batch, drawn, start
+        return samples
 
+    def draw(self, count: int) -> list[dict]:
+        """The next prompts of the stream; those outside --keep_between are mostly passed over."""
+        if not self.config.keep_between:
+            self.position += count
+            return batch_rows(self.rows, self.config, self.position - count, count)
+        given = self.config, len(self.rows), self.position, count, self.pass_rates
+        picked, self.position = draw_in_band(*given)
+        return [self.rows[i] | {"number": i} for i in picked]
 
-# ------------------------------------------------------------------- experience (src/programs/ppo_train/experience.py)
+    def groups_to_sample(self, missing: int) -> int:
+        """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.
 
-READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns
-
-
-def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
-    """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
-
-    With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
-    Without a reference or critic, rows that will train nothing are not run through the policy.
-    """
-    import torch
-
-    batch, critic = collate(samples, models.pad_id, models.device), models.critic
-    kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") for s in samples]
-    keep = torch.tensor(kept, device=models.device)
-    batch["loss_mask"] = batch["response_mask"] * keep[:, None]
-    names = ["values"] * bool(critic) + ["ref_logprobs"] * bool(models.reference)
-    kl_first = bool(models.reference) and config.kl_in == "reward"  # else the update measures it on its way
-    names += ["old_logprobs"] * (config.ppo_epochs * config.minibatches > 1 or kl_first)
-    early = not critic and not models.reference  # then the advantages depend on no network
-    if early:
-        batch |= agreed_advantages(config, batch, samples, kl_coef)
-    rows = contributing(config, batch) if early else list(range(len(samples)))
-    made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    mine, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
-    for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared):
-        piece, columns = trimmed(batch, piece_rows)
-        for name, x in frozen_outputs(config, models, piece, made).items():
-            made[name][piece_rows, columns] = x
-    batch |= {name: sum_over_processes(x) for name, x in made.items()}
-    if "old_logprobs" in made and len(rows) < len(samples):  # so that they show no gap to the sampler
-        absent = torch.ones(len(samples), dtype=torch.bool, device=models.device)
-        absent[rows] = False
-        batch["old_logprobs"][absent] = batch["rollout_logprobs"][absent]
-    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)
-
-
-def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
-    """Those of values, old_logprobs and ref_logprobs that are asked for, [B, T], without gradient."""
-    import torch
-
-    critic, made = models.critic, {}
-    with torch.no_grad(), autocast(config, models.device):
-        hidden = None
-        if "old_logprobs" in names or (critic and not critic.backbone):
-            hidden = predicting_states(models.policy, piece)
-        if "old_logprobs" in names:
-            made["old_logprobs"] = token_logprobs(config, models.policy, hidden, piece)[0]
-        if critic:
-            hidden = predicting_states(critic.backbone, piece) if critic.backbone else hidden
-            made["values"] = token_values(critic, hidden) * piece["response_mask"]
-        if models.reference:
-            with as_reference(models.policy):
-                hidden = predicting_states(models.reference, piece)
-                made["ref_logprobs"] = token_logprobs(config, models.reference, hidden, piece)[0]
-    return made
-
-
-def contributing(config: Config, batch: dict) -> list[int]:
-    """Rows that can change a gradient: all tokens of the others are masked, or have advantage 0 and no other loss.
-
-    Every process finds the same, as the advantages are the first process's.
-    """
-    rows = batch["loss_mask"].any(1)
-    others = "values" in batch or config.entropy_coef or ("ref_logprobs" in batch and config.kl_in == "loss")
-    if not others and not LOSSES[config.loss].trains_zero_advantage:
-        rows &= (batch["advantages"] * batch["loss_mask"] != 0).any(1)
-    return rows.nonzero().flatten().tolist()
-
-
-def agreed_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
-    """`advantages_of` as the first process has it: sums on a GPU have no fixed order, and 0 may differ from 1.5e-8."""
-    return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
-
-
-def answer_numbers(samples: list[dict], response_mask):
-    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
-    import torch
-
-    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
-    numbers = torch.ones_like(response_mask)
-    for row, sample in enumerate(samples):
-        for end in sample.get("turn_ends", ())[:-1]:
-            numbers[row, first + end :] += 1
-    return numbers * response_mask
-
-
-def advantages_by_turn(config: Config, known: dict, numbers):
-    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
-
-    Args:
-        known: what the estimator takes, tensors with B rows.
-        numbers: of `answer_numbers`, [B, T].
-    """
-    import torch
-
-    advantages = torch.zeros(numbers.shape, device=numbers.device)
-    for number in range(1, int(numbers.max()) + 1):
-        reached = (numbers == number).any(1)
-        found = ADVANTAGES[config.advantage](config=config, **{name: x[reached] for name, x in known.items()})
-        advantages[reached] += found[:, None] * (numbers[reached] == number)
-    return advantages
-
-
-def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
-    """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
-    import torch
-
-    response, mask = batch["response_mask"], batch["loss_mask"]
-
-    def column(values):
-        return torch.tensor(values, dtype=torch.float32, device=response.device)
-
-    kl = torch.zeros(response.shape, device=response.device)
-    if "ref_logprobs" in batch and "old_logprobs" in batch:
-        kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
-    in_reward = kl_coef if config.kl_in == "reward" else 0.0
-    rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
-    if config.advantage in READS_REWARDS:
-        move_to_turns(rewards, samples)
-    if config.whiten_rewards:
-        rewards = masked_whiten(rewards, response, shift_mean=False)
-    if config.advantage == "gae":
-        advantages, returns = gae(rewards, batch["values"], response, config.gamma, config.gae_lambda)
-        if config.whiten_advantages:
-            advantages = masked_whiten(advantages, response)
-        return {"kl": kl, "rewards": rewards, "advantages": advantages, "returns": returns}
-    known = {"rewards": rewards, "mask": response if config.advantage == "opo" else mask, "scores": rewards.sum(1)}
-    known["groups"] = torch.tensor([s["group"] for s in samples], device=response.device)
-    if config.advantage == "remax":
-        known["baselines"] = column([s["baseline"] for s in samples])
-    if config.advantage == "gdpo":
-        known["parts"] = column([reward_parts(config, s) for s in samples])
-        known["weights"] = [*samples[0]["weights"].values(), 1.0]
-    # a completion to which no reward applies neither learns nor takes part in its group's baseline
-    scored = column([any(v is not None for v in s["rewards"].values()) or not s["rewards"] for s in samples]).bool()
-    part = {name: x if name == "weights" else x[scored] for name, x in known.items()}
-    advantages = torch.zeros_like(rewards)
-    if scored.any():
-        if config.turn_baseline == "turn":
-            found = advantages_by_turn(config, part, answer_numbers(samples, response)[scored])
-        else:
-            found = ADVANTAGES[config.advantage](config=config, **part)
-        advantages[scored] = (found if found.dim() == 2 else found[:, None]) * mask[scored]
-    return {"kl": kl, "rewards": rewards, "advantages": advantages}
-
-
-# ------------------------------------------------------------------------- metrics (src/programs/ppo_train/metrics.py)
-
-
-def update_metrics(config: Config, applied: list, ratio_max: float, train_policy: bool) -> dict:
-    """Means over the updates applied in a step; a critic's where there is one, the policy's once it is trained."""
-    import torch
-
-    policy = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    names = (*policy, "value/loss", "mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac")
-    names += ("kl/ref", "kl/ref_completion")
-    names += ("optim/grad_norm", "optim/critic_grad_norm")
-    means = torch.stack(applied).mean(0).tolist() if applied else []
-    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": ratio_max} if applied else {}
-    drop = ("value/loss",) if config.advantage != "gae" else ()
-    if not config.kl_coef or config.kl_in == "reward" or config.ppo_epochs * config.minibatches > 1:
-        drop += ("kl/ref", "kl/ref_completion")  # those of sample_metrics stand
-    if not train_policy:  # warm-up: nothing was measured of the policy
-        drop = (*policy, *names[5:10], "policy/ratio_max")
-    return {name: value for name, value in metrics.items() if name not in drop}
+        With n groups that are kept at rate p, n p - sqrt(n p (1 - p)) = missing: enough in about five rounds of six.
+        """
+        kept, sampled = self.kept
+        most = int(missing * self.config.max_oversampling)
+        if not kept:  # nothing is known, or none differed
+            return most if sampled else missing
+        p = kept / sampled
+        spread = math.sqrt(p * (1 - p))
+        root = (spread + math.sqrt(spread**2 + 4 * p * missing)) / (2 * p)
+        return max(missing, min(math.ceil(root**2 - 1e-9), most))
 
 
 def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
@@ -9725,119 +9862,16 @@ def evaluate(
     return metrics, samples
 
 
-# --------------------------------------------------------------------------- update (src/programs/ppo_train/update.py)
+# ------------------------------------------------------------- chosen tokens (src/programs/ppo_train/chosen_tokens.py)
 
 
-def make_optimizer(config: Config, models: Models):
-    """AdamW with one group for the policy and one for the critic, if there is one."""
+def draws(config: Config, models: Models, batch: dict, step: int):
+    """A uniform number for each token of a step's batch, [B, T], by which tokens may be chosen."""
+    import numpy as np
     import torch
 
-    networks = [models.policy] + [models.critic] * bool(models.critic)
-    groups = [[p for p in network.parameters() if p.requires_grad] for network in networks]
-    size = sum(p.numel() for p in models.policy.parameters())
-    rates = learning_rates(config, size)
-    return torch.optim.AdamW(
-        [{"params": params, "lr": lr, "initial_lr": lr} for params, lr in zip(groups, rates, strict=False)],
-        betas=(0.9, config.adam_beta2),
-        eps=config.adam_eps,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
-
-
-def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
-    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
-
-    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
-    Rows that contribute nothing are left out of the networks; they count in the weights.
-
-    Returns:
-        (sums, ratio_max): sums over the minibatch of the loss, and means over its trained tokens of clip fraction,
-        entropy, KL(old || new), value loss, w = trainer/sampler, KL(sampler || trainer), share of w that was cut, and
-        KL(policy || reference) per token and per completion.
-    """
-    import torch
-
-    whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
-    tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
-    active = set(contributing(config, batch))
-    rows = [int(row) for row in rows if int(row) in active]
-    trained = batch["loss_mask"][torch.as_tensor(rows, dtype=torch.long, device=models.device)].sum().clamp(min=1)
-    sums, ratio_max = torch.zeros(10, device=models.device), torch.zeros((), device=models.device)
-    if config.loss in ("clip_cov", "kl_cov") and train_policy:
-        batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
-    trained_networks = [models.policy] * train_policy + [models.critic] * bool(models.critic)
-    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
-    for piece_rows in summing_gradients(trained_networks, pieces):
-        piece, _ = trimmed(batch, piece_rows)
-        mask, loss, hidden = piece["loss_mask"], 0.0, None
-        with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
-            if train_policy or not models.critic.backbone:
-                hidden = predicting_states(models.policy, piece)
-        if train_policy:
-            loss, figures, peak = policy_share(config, models, piece, hidden, (tokens, sequences, trained))
-            sums, ratio_max = sums + figures, torch.maximum(ratio_max, peak)
-            if not models.critic or models.critic.backbone:
-                scaler.scale(loss).backward()  # frees this graph before the critic's is built
-                loss = 0.0
-        if models.critic:
-            with autocast(config, models.device):
-                if models.critic.backbone:
-                    hidden = predicting_states(models.critic.backbone, piece)
-            values = token_values(models.critic, hidden)
-            error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
-            sums[4] += error.detach()
-            scaler.scale(loss + config.vf_coef * error).backward()
-    return sums, ratio_max
-
-
-def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple):
-    """A micro-batch's share of the policy's loss.
-
-    Args:
-        hidden: [B, T, H], the states that predict each token.
-        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
-
-    Returns:
-        (loss with its graph, the sums of `accumulate_gradients`, largest ratio).
-    """
-    import torch
-
-    tokens, sequences, trained = whole
-    mask, sums = piece["loss_mask"], torch.zeros(10, device=models.device)
-    weights = token_weights(mask, config, tokens, sequences)
-    logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
-    per_token, seen = policy_terms(config, piece, logprobs)
-    ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
-    kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
-    sums[0] = (per_token.detach() * weights).sum()
-    means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
-    sums[1:9] = (means * mask).sum((1, 2)) / trained
-    sums[9] = (seen["kl_ref"] * mask).sum() / sequences
-    loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
-    return loss, sums, (ratio * mask).max()
-
-
-def policy_terms(config: Config, piece: dict, logprobs):
-    """Loss per token [B, T] of policy, KL and mismatch correction, and what it saw on the way.
-
-    The correction weighs the policy loss only, not the KL, as in TRL.
-    """
-    old = piece.get("old_logprobs", logprobs.detach())
-    mask, sampled = piece["loss_mask"], piece["rollout_logprobs"]
-    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}
-    loss, clipped = LOSSES[config.loss](logprobs=logprobs, old_logprobs=old, mask=mask, config=config, **known)
-    how = {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
-    w = likelihood_ratio(old, sampled)
-    weights = mismatch_weights(old, sampled, mask, how, config.mismatch_low, config.mismatch_high)
-    if how != "none":
-        loss = loss * weights
-    kl_ref = mask * 0.0
-    if "ref_logprobs" in piece and config.kl_in == "loss":
-        kl_ref = kl_estimate(logprobs.detach(), piece["ref_logprobs"], config.kl_estimator[:2])
-        loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
-    cut = (weights < w).float() if how == "tis" else (weights == 0).float()
-    return loss, {"clipped": clipped, "mismatch": [w, w - 1 - w.log(), cut], "kl_ref": kl_ref}
+    numbers = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
+    return torch.as_tensor(numbers).to(widest_float(models.device)).to(models.device)
 
 
 def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
@@ -9857,43 +9891,176 @@ def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     return of_first_process(covariance_choice(logprobs, old, batch["advantages"], mask, draw, config))
 
 
-def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
-    """Run the epochs and minibatches of one step and return its metrics."""
-    import numpy as np
+# ------------------------------------------------------------------------------- step (src/programs/ppo_train/step.py)
+
+POLICY_STATISTICS = {  # what an update measures of the policy, and its reduction
+    **{"policy/loss": "sum", "policy/clip_frac": "mean", "policy/entropy": "mean", "policy/ratio_max": "max"},
+    **{"kl/approx": "mean", "mismatch/weight_mean": "mean", "mismatch/kl": "mean", "mismatch/cut_frac": "mean"},
+}
+KL_STATISTICS = {"kl/ref": "mean", "kl/ref_completion": "sum"}
+
+
+def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scaler, state: TrainState):
+    """Do one step; returns its metrics, its samples, and the fields of the state after it."""
+    timer = {}
+    samples, drawn = sampler.rollout(state.step, timer)  # all processes share the prompts, each gets the whole batch
+    begin = time.perf_counter()
+    batch = make_experience(config, models, samples, state.kl_coef)
+    note_advantages(samples, batch)
+    metrics = sample_metrics(config, batch, drawn, timer)
+    measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
+    metrics |= measured | sampler.metrics()
+    timer["update"] = time.perf_counter() - begin
+    metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
+    after = sampler.state() | {"bad": bad, "kl_coef": state.kl_coef}
+    if models.reference:
+        metrics["kl/coef"] = state.kl_coef
+    if models.reference and config.kl_target:
+        kl, count = metrics["kl/ref_completion"], config.batch_size
+        after["kl_coef"] = next_kl_coef(state.kl_coef, kl, config.kl_target, config.kl_horizon, count)
+    return metrics, samples, after
+
+
+def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
+    """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
+
+    With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
+    Without a reference or critic, rows that will train nothing are not run through the policy.
+    """
     import torch
 
-    switch_checkpointing(models, config.gradient_checkpointing)
+    batch = collate(samples, models.pad_id, models.device)
+    kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") for s in samples]
+    batch["loss_mask"] = batch["response_mask"] * torch.tensor(kept, device=models.device)[:, None]
+    names = [name for name, network in (("values", models.critic), ("ref_logprobs", models.reference)) if network]
+    kl_first = models.reference and config.kl_in == "reward"  # else the update measures it on its way
+    if config.ppo_epochs * config.minibatches > 1 or kl_first:
+        names.append("old_logprobs")
+    early = not models.critic and not models.reference  # then the advantages depend on no network
+    if early:
+        batch |= agreed_advantages(config, batch, samples, kl_coef)
+    rows = contributing(config, batch) if early else list(range(len(samples)))
+    made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
+    local_rows, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
+        piece, columns = trimmed(batch, piece_rows)
+        for name, x in frozen_outputs(config, models, piece, made).items():
+            made[name][piece_rows, columns] = x
+    batch |= {name: sum_over_processes(x) for name, x in made.items()}
+    if "old_logprobs" in made and len(rows) < len(samples):  # so that they show no gap to the sampler
+        absent = torch.ones(len(samples), dtype=torch.bool, device=models.device)
+        absent[rows] = False
+        batch["old_logprobs"][absent] = batch["rollout_logprobs"][absent]
+    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)
+
+
+def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
+    """Those of values, old_logprobs and ref_logprobs that are asked for, [B, T], without gradient."""
+    import torch
+
+    critic, made = models.critic, {}
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = None
+        if "old_logprobs" in names or (critic and not critic.backbone):
+            hidden = predicting_states(models.policy, piece)
+        if "old_logprobs" in names:
+            made["old_logprobs"] = token_logprobs(config, models.policy, hidden, piece)[0]
+        if critic:
+            hidden = predicting_states(critic.backbone, piece) if critic.backbone else hidden
+            made["values"] = token_values(critic, hidden) * piece["response_mask"]
+        if models.reference:
+            with as_reference(models.policy):
+                hidden = predicting_states(models.reference, piece)
+                made["ref_logprobs"] = token_logprobs(config, models.reference, hidden, piece)[0]
+    return made
+
+
+def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, bad: int = 0) -> tuple[dict, int]:
+    """Train on the batch; returns metrics, and non-finite updates in a row, `bad` of them before this step."""
     train_policy = step >= config.critic_warmup_steps
-    set_learning_rates(config, optimizer, step)
-    if config.loss == "clip_cov":
-        draw = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
-        batch = batch | {"draw": torch.as_tensor(draw).to(widest_float(models.device)).to(models.device)}
-    active = set(contributing(config, batch))
-    applied, ratio_max, skipped, stopped = [], 0.0, 0, False
-    for epoch in range(config.ppo_epochs):
-        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
-        for rows in order.reshape(config.minibatches, -1):
-            if active.isdisjoint(rows.tolist()):
-                continue
-            sums, peak = accumulate_gradients(config, models, batch, rows, scaler, train_policy)
-            sums = sum_over_processes(sums)
-            stopped = stopped or bool(config.target_kl and sums[3] > config.target_kl)
-            if stopped:
-                optimizer.zero_grad()
-                break
-            norms = apply_gradients(config, optimizer, scaler)
-            finite = bool(torch.isfinite(norms).all())
-            count_bad_update(config, step, health, finite)
-            skipped += not finite
-            if finite:
-                applied.append(torch.cat([sums.cpu(), norms]))
-                ratio_max = max(ratio_max, peak.item())
-        if stopped:
-            break
+    if LOSSES[config.loss].chooses_tokens:
+        batch = batch | {"draw": draws(config, models, batch, step)}
+    switch_checkpointing(models, config.gradient_checkpointing)
+
+    def accumulate(rows) -> Statistics:
+        return accumulate_gradients(config, models, batch, rows, scaler, train_policy)
+
+    result = run_updates(config, optimizer, scaler, step, bad, accumulate, set(contributing(config, batch)))
     switch_checkpointing(models, False)
-    metrics = update_metrics(config, applied, max(gather_rows([ratio_max])), train_policy)
-    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": skipped}
-    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+    return result
+
+
+def accumulate_gradients(
+    config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True
+) -> Statistics:
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
+
+    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
+    Rows that contribute nothing are left out of the networks; they count in the weights.
+    """
+    import torch
+
+    whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
+    tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
+    active = set(contributing(config, batch))
+    rows = [int(row) for row in rows if int(row) in active]
+    trained = batch["loss_mask"][torch.as_tensor(rows, dtype=torch.long, device=models.device)].sum().clamp(min=1)
+    statistics = Statistics(declared(config, models, train_policy), models.device)
+    if LOSSES[config.loss].chooses_tokens and train_policy:
+        batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
+    networks = [network for network, on in ((models.policy, train_policy), (models.critic, models.critic)) if on]
+    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
+    for piece_rows in pieces:
+        piece, _ = trimmed(batch, piece_rows)
+        mask, loss, hidden = piece["loss_mask"], 0.0, None
+        with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
+            if train_policy or not models.critic.backbone:
+                hidden = predicting_states(models.policy, piece)
+        if train_policy:
+            loss = policy_share(config, models, piece, hidden, (tokens, sequences, trained), statistics)
+            if not models.critic or models.critic.backbone:
+                scaler.scale(loss).backward()  # frees this graph before the critic's is built
+                loss = 0.0
+        if models.critic:
+            with autocast(config, models.device):
+                if models.critic.backbone:
+                    hidden = predicting_states(models.critic.backbone, piece)
+            values = token_values(models.critic, hidden)
+            error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
+            statistics.add({"value/loss": error.detach()})
+            scaler.scale(loss + config.vf_coef * error).backward()
+    sum_gradients(networks)
+    return statistics
+
+
+def declared(config: Config, models: Models, train_policy: bool) -> dict[str, str]:
+    """The statistics of an update and their reductions; `kl/ref` where it was not measured before the update."""
+    single = config.ppo_epochs * config.minibatches == 1
+    measures_kl = train_policy and models.reference and config.kl_in == "loss" and single
+    names = (POLICY_STATISTICS if train_policy else {}) | (KL_STATISTICS if measures_kl else {})
+    return names | ({"value/loss": "sum"} if models.critic else {})
+
+
+def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple, statistics: Statistics):
+    """A micro-batch's share of the policy's loss, with its graph.
+
+    Args:
+        hidden: [B, T, H], the states that predict each token.
+        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+    """
+    tokens, sequences, trained = whole
+    mask = piece["loss_mask"]
+    weights = token_weights(mask, config, tokens, sequences)
+    logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
+    per_token, measured = policy_terms(config, piece, logprobs)
+    statistics.add({"policy/loss": (per_token.detach() * weights).sum()})
+    statistics.add({"policy/ratio_max": (measured.pop("policy/ratio_max") * mask).max()})
+    kl = measured.pop("kl/ref", None)
+    if "kl/ref" in statistics.values and kl is not None:
+        measured["kl/ref"] = kl
+        statistics.add({"kl/ref_completion": (kl * mask).sum() / sequences})
+    statistics.add_means(measured | {"policy/entropy": entropy.detach()}, mask, trained)
+    return ((per_token - config.entropy_coef * entropy) * weights).sum()
 
 
 # --------------------------------------------------------------------------- memory (src/programs/ppo_train/memory.py)
@@ -9913,7 +10080,7 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
         longest = config.conversation_tokens
     run = update_pass(config, model, longest, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
-    networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
+    networks = 2 if estimator(config).critic and config.critic == "separate" else 1
     kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
@@ -9940,23 +10107,14 @@ def dry_run(config: Config) -> None:
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     settle_model(config)
-    check_config(config, size)
-    check_loss(config)
-    check_environment(config)
+    validate(config, size)
     settle_precision(config, torch.device(device_name(config)))
-    tokenizer = load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer)
-    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
-    prompts = [row["prompt"] for row in rows + held_out]
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns(row)
+    inputs = load_inputs(config)
+    prompts = [row["prompt"] for row in inputs.rows + inputs.held_out]
     model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
-    if environments:
-        check_environment_rows(environments, rows + held_out)
-        setup = make_play_setup(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
-        rows = playable_rows(config, setup, rows, config.data)
-        held_out = playable_rows(config, setup, held_out, "held-out prompts")
+    inputs.prepare_play(config, end_and_pad_ids(config, model, inputs.tokenizer)[0])
+    rows, setup = inputs.rows, inputs.setup
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "batch": {
@@ -9964,9 +10122,9 @@ def dry_run(config: Config) -> None:
             "steps": config.steps,
             "completions_per_step": config.batch_size,
             "prompts": len(rows),
-            "held_out_prompts": len(held_out),
+            "held_out_prompts": len(inputs.held_out),
             "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
-            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
+            "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
             "prompts_per_step": config.batch_size // config.group_size,
             "completions": config.steps * config.batch_size,
             "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),
@@ -9975,9 +10133,9 @@ def dry_run(config: Config) -> None:
         },
         "parameters": parameters,
     }
-    if environments:
+    if setup:
         plan["environment"] = {
-            "tools": {kind.name: kind.tool_names for kind in environments.kinds.values()},
+            "tools": {kind.name: kind.tool_names for kind in setup.environments.kinds.values()},
             "tool_format": setup.form if isinstance(setup.form, str) else "response template",
             "conversation_tokens": config.conversation_tokens,
         }
@@ -9990,101 +10148,29 @@ def dry_run(config: Config) -> None:
 
 def train(config: Config) -> int:
     """Train as configured and return the exit code."""
-    import numpy as np
-    import torch
-
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
-    check_config(config, world()[1])
-    check_loss(config)
-    check_environment(config)
+    validate(config, world()[1])
     settle_precision(config, device)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
-        set_seed(config.seed)
-    tokenizer = load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer)
-    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns(row)
-    if environments:
-        check_environment_rows(environments, rows + held_out)
+    seed_generators(config)
+    inputs = load_inputs(config)
     checkpoint = find_checkpoint(config)
     models = load_models(config, device, checkpoint)
-    sample = collect
-    if environments:
-        check_positions(config, models)
-        setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-        rows = playable_rows(config, setup, rows, config.data)
-        held_out = playable_rows(config, setup, held_out, "held-out prompts")
-        sample = functools.partial(converse, setup)
-    else:
-        check_context(config, models, rows + held_out)
-    optimizer = make_optimizer(config, models)
-    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
-    scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
-    state = fresh_state(kl_coef=config.kl_coef, pass_rates={}, kept=[0.0, 0.0])
-    if checkpoint:
-        saved = restore(models, optimizer, scaler, checkpoint)
-        saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
-        saved = {"pass_rates": {}, "kept": state["kept"]} | saved
-        state = {key: saved[key] for key in state}
+    validate(config, inputs=inputs, models=models)
+    inputs.prepare_play(config, models.eos_ids)
+    optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
+    state = restore(config, models, optimizer, scaler, checkpoint)
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
-    make_folder(config)
-    start = state["step"] if checkpoint else -1
-    log = RunLog(config, start, config.steps, config.report_to, models.tokenizer if config.sample_tokens else None)
-    write_settings(config)
+    sampler = Sampler(config, models, engine, inputs.reward, inputs.rows, state, inputs.sample)
 
-    def evaluate_held_out() -> tuple[dict, list[dict]]:
-        engine.sync(state["step"])
-        return evaluate(config, models, engine, reward, held_out, sample)
+    def evaluate_held_out(step: int) -> tuple[dict, list[dict]]:
+        engine.sync(step)
+        return evaluate(config, models, engine, inputs.reward, inputs.held_out, inputs.sample)
 
-    save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
-    progress = Progress(config, state, started, log, save, evaluate_held_out if held_out else None)
-    try:
-        progress.begin()
-        for step in range(state["step"], config.steps):
-            timer = {}
-
-            # rollout: every process samples its share of the prompts and gets the whole batch
-            engine.sync(step)
-            begun, rates, lately = state["prompts"], state["pass_rates"], state["kept"]
-            samples, drawn, prompts = rollout(
-                config, models, engine, reward, rows, step, begun, timer, sample, lately, rates
-            )
-            state["kept"] = kept_lately(config, lately, drawn)
-
-            # experience and update
-            begin = time.perf_counter()
-            batch = make_experience(config, models, samples, state["kl_coef"])
-            note_advantages(samples, batch)
-            metrics = sample_metrics(config, batch, drawn, timer)
-            metrics |= update(config, models, optimizer, scaler, batch, step, state)
-            timer["update"] = time.perf_counter() - begin
-            metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
-            if models.reference:
-                metrics["kl/coef"] = state["kl_coef"]
-                if config.kl_target:
-                    kl, count = metrics["kl/ref_completion"], config.batch_size
-                    state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, count)
-
-            # logs, evaluation, checkpoint
-            if config.keep_between:
-                state["pass_rates"] = next_rates(rates, [(s["number"], passes_fully(s["rewards"])) for s in drawn])
-                metrics |= band_metrics(config, state["pass_rates"], len(rows))
-            code = progress.end_step(metrics, samples, prompts)
-            if code:
-                return code
-        log.plot()
-        export(config, models, Path(config.output_dir) / "final")
-        summary = progress.summary()
-    except (RewardError, EnvironmentFault):
-        progress.save()  # scoring changes no weights: these are the last step's, with its metrics if not yet logged
-        raise
-    finally:
-        progress.close()
-    report(config, summary)
-    return 0
+    step = functools.partial(train_step, config, models, sampler, optimizer, scaler)
+    progress = begin_run(config, models, optimizer, scaler, state, started)
+    return progress.run(step, evaluate_held_out if inputs.held_out else None, (RewardError, EnvironmentFault))
 
 
 def run(argv: list[str]) -> int:

@@ -61,64 +61,63 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       179-230  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       233-240  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       243-373  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       376-407  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       410-499  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       502-509  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       512-788  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       791-922  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      925-1105  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1108-1271  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1274-1458  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1461-1523  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1526-1714  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1717-1776  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1779-1857  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1860-1890  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1893-2085  user code              What a reward may change of the process: it and the trainer have each their own
-#     2088-2239  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2242-2490  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2493-2648  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2651-2773  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2776-2928  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2931-3134  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3137-3277  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3280-3342  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3345-3600  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3603-3752  conversations          The record of a conversation with an environment, and what the environment …
-#     3755-3910  play                   Playing conversations of a policy with environments: all that are open are …
-#     3913-4000  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4003-4052  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4055-4197  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4200-4232  tokenizers             Tokenizers, loaded and saved as they were
-#     4235-4363  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4366-4528  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
-#     4531-4634  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
-#     4637-4650  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
-#     4653-4769  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4772-4782  batches                Padding, collating, micro-batches under a budget of tokens
-#     4785-4987  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4990-5142  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5145-5176  generators             The random generators that a user's code may draw from: their states, taken …
-#     5179-5306  early scores           Scoring completions while others are sampled: a slow judge or a sandbox costs …
-#     5309-5360  rollouts               Sampling and scoring the rows of a batch over all processes
-#     5363-5378  thresholds             Limits of the checks
-#     5381-5484  rows and gold          Rows, and the reference completion of each
-#     5487-5674  probes                 Completions that must not pay
-#     5677-5896  reward process         The reward's own process, with a time limit
-#     5899-6051  policies               What scripted policies say to an environment: the answers of one …
-#     6054-6257  environment process    The environment's own process: conversations with scripted policies, played …
-#     6260-6348  scoring                Scores of completions, graded
-#     6351-6706  preflight              The checks and the verdict
-#     6709-6742  inputs                 Rewards, data and samples that were named
-#     6745-7034  environment preflight  The checks of an environment and the verdict
-#     7037-7104  report                 The report
-#     7107-7145  environment report     The report of an environment
-#     7148-7248  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7251-7321  modes                  --list, --score, and the preflight
-#     7324-7535  command                The command line
+#       178-229  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       232-239  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       242-372  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       375-406  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       409-498  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       501-508  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       511-787  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       790-921  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      924-1104  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1107-1270  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1273-1457  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1460-1522  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1525-1713  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1716-1775  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1778-1856  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1859-1889  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1892-2084  user code              What a reward may change of the process: it and the trainer have each their own
+#     2087-2238  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2241-2489  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2492-2647  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2650-2772  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2775-2927  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2930-3133  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3136-3276  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3279-3341  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3344-3599  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3602-3751  conversations          The record of a conversation with an environment, and what the environment …
+#     3754-3909  play                   Playing conversations of a policy with environments: all that are open are …
+#     3912-3999  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4002-4051  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4054-4196  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4199-4231  tokenizers             Tokenizers, loaded and saved as they were
+#     4234-4362  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4365-4527  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
+#     4530-4633  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
+#     4636-4649  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
+#     4652-4768  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4771-4781  batches                Padding, collating, micro-batches under a budget of tokens
+#     4784-4986  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4989-5141  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5144-5175  generators             The random generators that a user's code may draw from: their states, taken …
+#     5178-5362  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5365-5380  thresholds             Limits of the checks
+#     5383-5486  rows and gold          Rows, and the reference completion of each
+#     5489-5676  probes                 Completions that must not pay
+#     5679-5898  reward process         The reward's own process, with a time limit
+#     5901-6053  policies               What scripted policies say to an environment: the answers of one …
+#     6056-6259  environment process    The environment's own process: conversations with scripted policies, played …
+#     6262-6350  scoring                Scores of completions, graded
+#     6353-6708  preflight              The checks and the verdict
+#     6711-6744  inputs                 Rewards, data and samples that were named
+#     6747-7036  environment preflight  The checks of an environment and the verdict
+#     7039-7106  report                 The report
+#     7109-7147  environment report     The report of an environment
+#     7150-7250  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7253-7323  modes                  --list, --score, and the preflight
+#     7326-7537  command                The command line
 
 import argparse
 import ast
@@ -5176,7 +5175,7 @@ def same_rng(one: dict, other: dict) -> bool:
     return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
 
 
-# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -5191,6 +5190,9 @@ def scores_alone(function) -> bool:
 
 class EarlyScores:
     """What reward functions say of completions that have ended, asked while the others are sampled.
+
+    A slow judge or a sandbox then costs only what it takes longer. Sampling has a thread of its own meanwhile, as
+    rewards may need the main one (signals, connections of one thread).
 
     It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
     """
@@ -5261,14 +5263,14 @@ class EarlyScores:
 
     def results(self) -> dict[str, list]:
         """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        found = {name: [None] * len(self.rows) for name in self.functions}
+        results = {name: [None] * len(self.rows) for name in self.functions}
         try:
             for name, rows, answer in [] if self.failed else self.asked:
                 value = answer.result()[0] if isinstance(answer, Future) else answer
                 values = value.tolist() if hasattr(value, "tolist") else value
                 values = [value] if isinstance(self.functions[name], PerSample) else list(values)
                 for row, one in zip(rows, values, strict=True):
-                    found[name][row] = one
+                    results[name][row] = one
         except Exception:
             self.failed = True
         finally:
@@ -5282,7 +5284,7 @@ class EarlyScores:
         if drawn or self.failed:
             restore_rng(self.before)
             return {}
-        return found
+        return results
 
 
 def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
@@ -5306,28 +5308,28 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
 
-    def complete(mine: list[dict], draws) -> list[dict]:
+    def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        prompts, early = (
+            [row["prompt_ids"] for row in local_rows],
+            early_scores(config, models, engine, reward, local_rows),
+        )
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
             outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
         note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
-        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+        for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
@@ -5351,12 +5353,12 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     """
     (rank, size), samples, failure = world(), [], None
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
-    own = shares[rank]
+    local = shares[rank]
     try:
-        samples = make([rows[i] for i in own], None if noise is None else noise[own])
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+        message = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 

@@ -62,20 +62,20 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       744-793  subject              What is checked: a trainer, and the sequences on which it is checked
 #       796-866  measures             How figures are taken and compared
 #      869-1014  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#     1017-1306  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1309-1660  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1663-1716  loading              Loading a trainer by its path
-#     1719-1920  partial              --partial: a page that has only some of the contract; plain stand-ins are made …
-#     1923-2083  oracle               The same figures, computed independently
-#     2086-2104  trainer side         Figures as the trainer has them
-#     2107-2159  prepare              Making the probes, and moving the policy off its start
-#     2162-2232  cut model            A large model cut to a few layers and tokens: the same code with less to compute
-#     2235-2250  check                What a check is
-#     2253-2347  input checks         Checks of what goes in: tokens, template, reward
-#     2350-2461  advantage checks     Checks of critic, returns and advantages
-#     2464-2636  policy checks        Checks of log-probs, padding and the policy's gradient
-#     2639-2944  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2947-3098  run                  The command line
+#     1017-1307  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1310-1661  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1664-1717  loading              Loading a trainer by its path
+#     1720-1921  partial              --partial: a page that has only some of the contract; plain stand-ins are made …
+#     1924-2084  oracle               The same figures, computed independently
+#     2087-2105  trainer side         Figures as the trainer has them
+#     2108-2160  prepare              Making the probes, and moving the policy off its start
+#     2163-2233  cut model            A large model cut to a few layers and tokens: the same code with less to compute
+#     2236-2251  check                What a check is
+#     2254-2348  input checks         Checks of what goes in: tokens, template, reward
+#     2351-2462  advantage checks     Checks of critic, returns and advantages
+#     2465-2637  policy checks        Checks of log-probs, padding and the policy's gradient
+#     2640-2945  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2948-3099  run                  The command line
 
 import argparse
 import contextlib
@@ -661,7 +661,7 @@ SCRIPT = (
     Needed("switch_checkpointing(models, on)", "recomputation of layers on or off"),
     Needed("accumulate_gradients(config, models, batch, rows, scaler)", "adds the gradients of one minibatch"),
     Needed("make_optimizer(config, models) -> optimizer", "as the run has it"),
-    Needed("update(config, models, optimizer, scaler, batch, step, health)", "all optimizer steps of one step"),
+    Needed("update(config, models, optimizer, scaler, batch, step, ...)", "all optimizer steps of one step"),
     Needed("policy_loss(logprobs, old_logprobs, advantages, ...)", "or, for other losses, the entry of LOSSES"),
     Needed("gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)", "[B, T]", "gae_lambda"),
 )
@@ -1255,9 +1255,10 @@ class ScriptsTrainer:
         config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         optimizer = self.module.make_optimizer(config, models)
-        health = {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
-        step = getattr(config, "critic_warmup_steps", 0)
-        self.module.update(config, models, optimizer, self.scaler(), batch, step, health)
+        given = config, models, optimizer, self.scaler(), batch, getattr(config, "critic_warmup_steps", 0)
+        asked = inspect.signature(self.module.update).parameters
+        older = {"health": {"bad": 0}} if "health" in asked else {}  # copies of older trainers
+        self.module.update(*given, **older)
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""

@@ -49,62 +49,61 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       155-218  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       221-261  bundle            Where this bundle and its embedded model, data and rewards lie
-#       264-417  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       420-581  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       584-727  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, the …
-#       730-769  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      772-1048  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1051-1182  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1185-1365  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1368-1537  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1540-1724  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1727-1915  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1918-1950  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1953-2045  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2048-2126  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2129-2180  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2183-2208  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2211-2403  user code         What a reward may change of the process: it and the trainer have each their own
-#     2406-2654  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2657-2812  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2815-2937  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2940-2978  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     2981-3030  precision         Precision: what auto stands for, TF32, the dtype of matrix products
-#     3033-3224  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
-#     3227-3268  tokenizers        Tokenizers, loaded and saved as they were
-#     3271-3453  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3456-3618  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     3621-3724  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3727-3898  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     3901-4045  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4048-4084  batches           Padding, collating, micro-batches under a budget of tokens
-#     4087-4289  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4292-4444  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4447-4641  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4644-4708  vllm options      vLLM: the versions that work here, and options of its engine by name
-#     4711-4762  generators        The random generators that a user's code may draw from: their states, taken and …
-#     4765-4944  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4947-5074  early scores      Scoring completions while others are sampled: a slow judge or a sandbox costs only …
-#     5077-5128  rollouts          Sampling and scoring the rows of a batch over all processes
-#     5131-5185  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5188-5206  optimizer         Learning rates, their schedule, checkpointed layers, the clipped and applied …
-#     5209-5441  memory            The memory that a run will need, from the shape of its networks
-#     5444-5519  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5522-5638  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5641-5660  checkpoints       Checkpoints, resuming, the exported model
-#     5663-5803  settings          Settings of the warm start and what contradicts what
-#     5806-5832  whole files       Files that appear whole or not at all
-#     5835-5857  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5860-5957  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5960-6112  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6115-6263  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6266-6339  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6342-6528  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6531-6581  handover          What comes after the warm start: final/, and the command of the RL run
-#     6584-6647  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6650-6816  run               The rounds and the command line
+#       154-217  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       220-260  bundle            Where this bundle and its embedded model, data and rewards lie
+#       263-416  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       419-580  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       583-726  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       729-768  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      771-1047  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1050-1181  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1184-1364  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1367-1536  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1539-1723  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1726-1914  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1917-1949  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1952-2044  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2047-2125  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2128-2179  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2182-2207  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2210-2402  user code         What a reward may change of the process: it and the trainer have each their own
+#     2405-2653  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2656-2811  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2814-2936  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2939-2977  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     2980-3029  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3032-3223  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3226-3267  tokenizers        Tokenizers, loaded and saved as they were
+#     3270-3452  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3455-3617  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3620-3723  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3726-3897  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     3900-4044  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4047-4083  batches           Padding, collating, micro-batches under a budget of tokens
+#     4086-4288  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4291-4443  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4446-4640  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4643-4707  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4710-4761  generators        The random generators that a user's code may draw from: their states, taken and …
+#     4764-4943  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4946-5130  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5133-5187  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5190-5208  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5211-5443  memory            The memory that a run will need, from the shape of its networks
+#     5446-5521  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5524-5640  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5643-5662  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5665-5805  settings          Settings of the warm start and what contradicts what
+#     5808-5834  whole files       Files that appear whole or not at all
+#     5837-5859  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5862-5959  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     5962-6114  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6117-6265  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6268-6341  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6344-6530  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6533-6583  handover          What comes after the warm start: final/, and the command of the RL run
+#     6586-6649  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6652-6818  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -4944,7 +4943,7 @@ class VllmEngine:
         ]
 
 
-# ------------------------------------------------------------------- early scores (src/parts/sampling/early_scores.py)
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
@@ -4959,6 +4958,9 @@ def scores_alone(function) -> bool:
 
 class EarlyScores:
     """What reward functions say of completions that have ended, asked while the others are sampled.
+
+    A slow judge or a sandbox then costs only what it takes longer. Sampling has a thread of its own meanwhile, as
+    rewards may need the main one (signals, connections of one thread).
 
     It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
     """
@@ -5029,14 +5031,14 @@ class EarlyScores:
 
     def results(self) -> dict[str, list]:
         """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        found = {name: [None] * len(self.rows) for name in self.functions}
+        results = {name: [None] * len(self.rows) for name in self.functions}
         try:
             for name, rows, answer in [] if self.failed else self.asked:
                 value = answer.result()[0] if isinstance(answer, Future) else answer
                 values = value.tolist() if hasattr(value, "tolist") else value
                 values = [value] if isinstance(self.functions[name], PerSample) else list(values)
                 for row, one in zip(rows, values, strict=True):
-                    found[name][row] = one
+                    results[name][row] = one
         except Exception:
             self.failed = True
         finally:
@@ -5050,7 +5052,7 @@ class EarlyScores:
         if drawn or self.failed:
             restore_rng(self.before)
             return {}
-        return found
+        return results
 
 
 def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
@@ -5074,28 +5076,28 @@ def note_speed(reward, start: float, sampled: float) -> None:
         reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
 
 
-# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
 
-    def complete(mine: list[dict], draws) -> list[dict]:
+    def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        prompts, early = (
+            [row["prompt_ids"] for row in local_rows],
+            early_scores(config, models, engine, reward, local_rows),
+        )
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
             outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
         note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
-        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+        for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
@@ -5119,12 +5121,12 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     """
     (rank, size), samples, failure = world(), [], None
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
-    own = shares[rank]
+    local = shares[rank]
     try:
-        samples = make([rows[i] for i in own], None if noise is None else noise[own])
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+        message = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 

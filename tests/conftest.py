@@ -14,7 +14,7 @@ from warm_process import WarmProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
-sys.path.append(str(ROOT / "src"))  # tests of parts: `from parts.learning.kl import kl_estimate`
+sys.path.append(str(ROOT / "src"))  # tests of parts: `from parts.learning.losses import kl_estimate`
 # `make test-verl` and `make test-vllm` run these
 collect_ignore = [f"with_{name}" for name in ("verl", "vllm") if not importlib.util.find_spec(name)]
 ASSETS = ROOT / "assets"

@@ -10,15 +10,14 @@ import pytest
 import torch
 from conftest import EVAL_DATA, run_script
 
-from parts import sampling
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
 from parts.networks.tokenizers import load_tokenizer
 from parts.rewards.reward_calls import CallLimits
 from parts.rewards.rewards import Reward
-from parts.sampling.early_scores import scores_alone
+from parts.sampling import sampling
 from parts.sampling.generators import rng_state, same_rng
-from parts.sampling.rollouts import collect
+from parts.sampling.rollouts import collect, scores_alone
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
@@ -138,10 +137,10 @@ def test_completions_are_scored_while_others_are_sampled(talk, name, how, early)
 
 
 def test_fast_rewards_are_called_after_sampling(talk, monkeypatch):
-    monkeypatch.setattr("parts.sampling.sampling.early_scores.WORTH_HIDING", 1e9)
+    monkeypatch.setattr("parts.sampling.rollouts.WORTH_HIDING", 1e9)
     _, _, reward = talk.sample(kinds(talk)["alone"], "samples", slow=False)
     assert not reward.slow and len(talk.calls) == 16
-    monkeypatch.setattr("parts.sampling.sampling.early_scores.WORTH_HIDING", 0.0)
+    monkeypatch.setattr("parts.sampling.rollouts.WORTH_HIDING", 0.0)
     assert talk.sample(kinds(talk)["alone"], "samples", slow=False)[2].slow
 
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from parts import memory_used
-from parts.foundation.memory_used import forget_peak, memory_metrics
+from parts.foundation import processes
+from parts.foundation.processes import forget_peak, memory_metrics
 
 
 def test_resident_memory_grows_by_what_is_kept():
@@ -16,14 +16,14 @@ def test_resident_memory_grows_by_what_is_kept():
 
 def test_the_fullest_process_counts(monkeypatch):
     other = {"memory/process_gib": 1e6, "memory/gpu_peak_gib": 1.0}
-    monkeypatch.setattr(memory_used, "gather_rows", lambda mine: [*mine, other])
+    monkeypatch.setattr(processes, "gather_rows", lambda mine: [*mine, other])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**30)
     assert memory_metrics() == {"memory/process_gib": 1e6, "memory/gpu_peak_gib": 3.0}
 
 
 def test_nothing_is_said_where_nothing_is_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory_used, "STATM", tmp_path / "no_such_file")
+    monkeypatch.setattr(processes, "STATM", tmp_path / "no_such_file")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     assert memory_metrics() == {}
     forget_peak()  # and a GPU that nothing uses is not touched

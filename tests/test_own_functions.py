@@ -232,15 +232,3 @@ def test_verl_takes_them_along(idea, monkeypatch, capsys):
 
 def test_an_update_with_an_infinite_loss_is_the_trainers(idea):
     assert called("loss", "infinite")[0].isinf().all(), "it leaves such updates out, and counts them"
-
-
-@pytest.mark.long
-def test_a_run_by_own_functions_goes_on_as_if_it_had_not_stopped(idea, ppo, no_curves):
-    """--resume, dynamic sampling and an estimator of one's own."""
-    flags = ["--algorithm=dapo", "--advantage=idea.py:centred", "--loss=idea.py:clipped", *SIZES]
-    flags += ["--minibatches=1", "--group_size=4", "--max_new_tokens=24", "--lr=1e-3", "--save_every=1"]
-    assert ppo.main([*flags, f"--output_dir={idea / 'whole'}"]) == 0
-    assert ppo.main([*flags, "--steps=1", f"--output_dir={idea / 'parts'}"]) == 0
-    assert ppo.main([*flags, "--resume", f"--output_dir={idea / 'parts'}"]) == 0
-    whole, parts = (load_file(idea / name / "final/model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)

@@ -8,20 +8,17 @@ import pytest
 from conftest import TRAIN_DATA, load_script
 from safetensors.torch import load_file
 
-from parts.data.pass_band import RARE, band_metrics, check_band, draw_in_band, draw_rows, next_rates, passes_fully
+from parts.data.pass_band import RARE, band_metrics, check_band, draw_in_band, next_rates, passes_fully
 from parts.data.prompts import batch_rows
 from parts.foundation.messages import UserError
 
 BAND = SimpleNamespace(seed=3, keep_between=["0.1", "0.9"])
-PLAIN = SimpleNamespace(seed=3, keep_between=[])
 ROWS = [{"id": i} for i in range(50)]
 
 
 def test_without_rates_the_same_rows_come_as_without_a_band():
-    banded, after = draw_rows(BAND, ROWS, 30, 90, {})
-    plain, same = draw_rows(PLAIN, ROWS, 30, 90, {})
-    assert plain == batch_rows(ROWS, BAND, 30, 90) and after == same == 120
-    assert [row["id"] for row in banded] == [row["number"] for row in banded] == [row["id"] for row in plain]
+    picked, after = draw_in_band(BAND, 50, 30, 90, {})
+    assert [ROWS[i] for i in picked] == batch_rows(ROWS, BAND, 30, 90) and after == 120
 
 
 def test_prompts_outside_come_at_a_tenth_of_their_turns_and_all_come_again():

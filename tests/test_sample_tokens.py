@@ -9,8 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from parts.networks.batches import collate
-from parts.running.run_log import RunLog
-from parts.running.sample_tokens import LOGGED, note_advantages, piece_lengths, token_figures
+from parts.running.run_log import LOGGED, RunLog, note_advantages, piece_lengths, token_figures
 from programs.ppo_train.settings import Config
 
 

@@ -7,16 +7,16 @@ import torch
 import transformers
 from conftest import save_random_model
 
-from parts import forward
+from parts.learning.optimizer import switch_checkpointing
+from parts.networks import forward
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.cache_probe import can_share
 from parts.networks.forward import predicting_states, token_logprobs
 from parts.networks.shared_prompts import cost_of_pass, layout_of, length_that_shares, set_attention, shared_length
-from programs.on_policy_distillation import experience as od_experience
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings
-from programs.on_policy_distillation import update as od_update
-from programs.ppo_train import experience, models, settings, update
+from programs.on_policy_distillation import step as od_step
+from programs.ppo_train import models, settings, step
 
 CPU = torch.device("cpu")
 PROMPTS = [[40 + i for i in range(11)], [90, 91, 92, 93, 94], [150 + 3 * i for i in range(16)]]
@@ -92,12 +92,13 @@ def ppo_figures(folder, shared, turns=False, alone=False, **given):
             torch.nn.init.normal_(p, std=0.05)
     if loaded.critic:
         torch.nn.init.normal_(loaded.critic.head.weight, std=0.1)
-    batch = experience.make_experience(config, loaded, made_up_samples(turns, alone), config.kl_coef)
+    batch = step.make_experience(config, loaded, made_up_samples(turns, alone), config.kl_coef)
     if "old_logprobs" in batch:
         noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.1
         batch["old_logprobs"] += noise * batch["response_mask"]
-    update.switch_checkpointing(loaded, config.gradient_checkpointing)
-    sums, _ = update.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
+    switch_checkpointing(loaded, config.gradient_checkpointing)
+    statistics = step.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
+    sums = torch.stack([x for name, x in statistics.values.items() if name not in statistics.maxima])
     return batch, sums, flat_gradients([loaded.policy, loaded.critic])
 
 
@@ -162,8 +163,9 @@ def distillation_figures(saved, shared, **given):
     given = {"batch_size": 12, "group_size": 4, "max_new_tokens": 16} | given
     config = od_settings.Config(model=saved(), teacher=[saved("qwen2", 1)], share_prompts=shared, **given)
     loaded = od_models.load_models(config, CPU)
-    batch = od_experience.make_experience(config, loaded, made_up_samples(), config.kl_coef)
-    sums, _ = od_update.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
+    batch = od_step.make_experience(config, loaded, made_up_samples(), config.kl_coef)
+    statistics = od_step.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
+    sums = torch.stack([x for name, x in statistics.values.items() if name not in statistics.maxima])
     return batch, sums, flat_gradients([loaded.policy])
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from conftest import in_threads, patch_rooms
 
-import parts.learning.gradient_sums
+import parts.learning.optimizer
 from parts.foundation.processes import dealt
-from parts.learning.gradient_sums import GradientSums, in_buckets, summing_gradients
+from parts.learning.optimizer import in_buckets, sum_gradients
 from parts.networks.batches import collate, own_rows
 from parts.sampling.rollouts import shared_out
 
@@ -64,17 +64,13 @@ def side_by_side(monkeypatch, work, count: int = 2) -> list:
         barrier.wait()
         return tensor.copy_(total)
 
-    def begin_sum(tensor):
-        sum_over(tensor)
-        return lambda: None
-
     def gather_rows(mine, error=None, shares=None):
         slots[local.rank] = dict(zip(shares[local.rank], mine, strict=True))
         barrier.wait()
         merged = {row: x for each in slots for row, x in each.items()}
         return [merged[row] for row in sorted(merged)]
 
-    for name, fake in (("sum_over_processes", sum_over), ("begin_sum", begin_sum), ("gather_rows", gather_rows)):
+    for name, fake in (("sum_over_processes", sum_over), ("gather_rows", gather_rows)):
         patch_rooms(monkeypatch, name, fake)
     patch_rooms(monkeypatch, "world", lambda: (local.rank, count))
     return in_threads(count, local, barrier, work)
@@ -90,27 +86,19 @@ class Network(torch.nn.Module):
         for name, size in sizes.items():
             setattr(self, name, torch.nn.Linear(*size))
 
-    def get_output_embeddings(self):
-        return self.head
-
     def forward(self, x):
         x = torch.tanh(self.first(x))
         return torch.tanh(self.some(x)) if x.sum() > 0 else x
 
 
 def backward(network: Network, x) -> None:
-    """The output layer in two pieces, each with a backward pass of its own, then all below it, as distillation does."""
-    states = network(x)
-    leaf = states.detach().requires_grad_()
-    for part in (slice(0, 2), slice(2, None)):
-        network.head(leaf[part]).square().sum().backward()
-    states.backward(leaf.grad)
+    network.head(network(x)).square().sum().backward()
 
 
 @pytest.mark.parametrize("pieces", [(3, 3), (1, 2), (2, 0), (0, 0)], ids=str)
 def test_sums_are_those_of_one_process(monkeypatch, pieces):
     """Also where a process has fewer micro-batches or none, does not reach a layer, and no one reaches one."""
-    monkeypatch.setattr(parts.learning.gradient_sums, "BUCKET_BYTES", 100)  # each layer's weight a bucket of its own
+    monkeypatch.setattr(parts.learning.optimizer, "BUCKET_BYTES", 100)  # each layer's weight a bucket of its own
     draw = torch.Generator().manual_seed(1)
     xs = [[torch.randn(4, 6, generator=draw) - rank for _ in range(count)] for rank, count in enumerate(pieces)]
     whole, networks = Network(), [Network(), Network()]
@@ -118,8 +106,9 @@ def test_sums_are_those_of_one_process(monkeypatch, pieces):
         backward(whole, x)
 
     def work(rank: int) -> None:
-        for x in summing_gradients([networks[rank]], xs[rank]):
+        for x in xs[rank]:
             backward(networks[rank], x)
+        sum_gradients([networks[rank]])
 
     side_by_side(monkeypatch, work)
     for name, p in whole.named_parameters():
@@ -130,35 +119,8 @@ def test_sums_are_those_of_one_process(monkeypatch, pieces):
     assert whole.never.weight.grad is None
 
 
-def test_sums_begin_before_the_backward_pass_has_ended(monkeypatch):
-    """In the last micro-batch only, in the order of the buckets, and the output layer's after it."""
-    monkeypatch.setattr(parts.learning.gradient_sums, "BUCKET_BYTES", 100)
-    network, seen = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(3))), []
-    patch_rooms(monkeypatch, "world", lambda: (0, 2))
-    patch_rooms(monkeypatch, "begin_sum", lambda flat: seen.append(len(flat)) or (lambda: None))
-    patch_rooms(monkeypatch, "sum_over_processes", lambda tensor: tensor)
-    pieces = summing_gradients([network], [torch.ones(2, 6), torch.ones(2, 6)])
-    network(next(pieces)).sum().backward()
-    assert seen == []
-    network(next(pieces)).sum().backward()
-    assert sorted(seen) == [6, 6, 6, 36, 36, 36]
-    assert next(pieces, None) is None and len(seen) == 6
-    network[0].weight.grad = None
-    network(torch.ones(2, 6)).sum().backward()
-    assert len(seen) == 6, "the hooks are gone"
-
-
-def test_a_second_gradient_after_its_sum_began_is_an_error(monkeypatch):
-    patch_rooms(monkeypatch, "begin_sum", lambda flat: lambda: None)
-    layer = torch.nn.Linear(2, 2)
-    with GradientSums(list(layer.parameters()), set()).in_last_pass():
-        layer(torch.ones(1, 2)).sum().backward()
-        with pytest.raises(RuntimeError, match="second gradient"):
-            layer(torch.ones(1, 2)).sum().backward()
-
-
 def test_buckets_hold_one_dtype_and_no_more_than_their_size(monkeypatch):
-    monkeypatch.setattr(parts.learning.gradient_sums, "BUCKET_BYTES", 48)
+    monkeypatch.setattr(parts.learning.optimizer, "BUCKET_BYTES", 48)
     params = [
         torch.zeros(n, dtype=d)
         for n, d in ((4, torch.float32), (8, torch.float32), (20, torch.float32), (1, torch.float64))

@@ -175,14 +175,14 @@ def test_an_update_of_ppo_is_the_scripts(models, batch, pieces):
     batch |= {name: torch.randn(4, 10) * mask for name in ("values", "advantages", "returns")}
     settings = ppo.Config(model="", data="", reward="", micro_batch=4 // pieces, temperature=0.7)
     theirs = script.Config(temperature=0.7, precision="fp32")
-    sums, _ = script.accumulate_gradients(
+    sums = script.accumulate_gradients(
         theirs, scripts_models(models), per_token(batch), range(4), torch.amp.GradScaler(enabled=False)
     )
     expected = gradients(models.policy, models.critic)
     got = ppo.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy, models.critic), expected)
-    # value loss, policy loss, clip fraction, entropy, KL(old || new), as the script sums them
-    torch.testing.assert_close(got, sums[[4, 0, 1, 2, 3]], rtol=1e-8, atol=1e-9)
+    names = ("value/loss", "policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
+    torch.testing.assert_close(got, torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
@@ -193,13 +193,13 @@ def test_an_update_of_grpo_is_the_scripts(models, batch, pieces):
     advantages = script.grpo_advantages(scores, torch.tensor([0, 0, 1, 1]), theirs)
     torch.testing.assert_close(grpo.group_advantages(scores, 2), advantages, rtol=1e-8, atol=1e-9)
     batch["advantages"] = advantages[:, None] * batch["response_mask"]
-    sums, _ = script.accumulate_gradients(
+    sums = script.accumulate_gradients(
         theirs, without_critic(models), per_token(batch), range(4), torch.amp.GradScaler(enabled=False)
     )
     expected = gradients(models.policy)
     got = grpo.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy), expected)
-    torch.testing.assert_close(got[0], sums[0], rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(got[0], sums["policy/loss"], rtol=1e-8, atol=1e-9)
 
 
 def test_equal_scores_have_no_advantage_whatever_rounding_says():
@@ -308,12 +308,12 @@ def test_an_update_of_distillation_is_the_scripts(models, batch, pieces):
     held.policy.double().load_state_dict(models.policy.state_dict())
     held.teachers[0].model.double().load_state_dict(models.teacher.state_dict())
     known = per_token(batch) | {"offpolicy": torch.zeros(4, 10, dtype=torch.bool), "teacher": torch.zeros(4, 10)}
-    sums, _ = distil_script.accumulate_gradients(theirs, held, known, range(4), torch.amp.GradScaler(enabled=False))
+    sums = distil_script.accumulate_gradients(theirs, held, known, range(4), torch.amp.GradScaler(enabled=False))
     expected = gradients(held.policy)
     settings = distillation.Config(**DISTILLATION, micro_batch=4 // pieces, chunk=3)
     got = distillation.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy), expected)
-    torch.testing.assert_close(got[0] / got[2], sums[0], rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(got[0] / got[2], sums["policy/loss"], rtol=1e-8, atol=1e-9)
 
 
 def test_an_update_of_distillation_is_the_definition(models, batch):

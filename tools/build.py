@@ -91,7 +91,7 @@ class Item:
 class Room:
     """One module of src/: where it lies, its statements, and what it imports."""
 
-    name: str  # dotted, such as parts.learning.kl
+    name: str  # dotted, such as parts.learning.losses
     path: Path
     head: str = ""  # comments and docstring at the top
     items: list[Item] = field(default_factory=list)

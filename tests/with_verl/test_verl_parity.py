@@ -300,7 +300,7 @@ def test_clip_bounds_are_reached_in_these_cases(ppo):
             continue
         config = ppo.Config(algorithm="grpo", loss=name, **settings)
         piece = piece_of(ragged(), old, advantages)
-        clipped = ppo.policy_terms(config, piece, logprobs)[1]["clipped"][ragged().bool()]
+        clipped = ppo.policy_terms(config, piece, logprobs)[1]["policy/clip_frac"][ragged().bool()]
         assert 0.05 < clipped.mean() < 0.95, name
 
 
@@ -448,7 +448,8 @@ def test_mismatch_metrics(ppo):
     logprobs, old, advantages = case()
     piece = piece_of(mask, old, advantages, far_sampler(old))
     config = ppo.Config(algorithm="grpo", mismatch="tis")
-    weight, kl, cut = ppo.policy_terms(config, piece, logprobs)[1]["mismatch"]
+    measured = ppo.policy_terms(config, piece, logprobs)[1]
+    weight, kl, cut = (measured[f"mismatch/{name}"] for name in ("weight_mean", "kl", "cut_frac"))
     theirs = correction.compute_offpolicy_metrics(old, piece["rollout_logprobs"], mask)
     assert ppo.masked_mean(kl, mask).item() == pytest.approx(theirs["k3_kl"], rel=1e-7)
     raw = (old - piece["rollout_logprobs"]).exp()

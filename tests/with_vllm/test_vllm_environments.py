@@ -12,10 +12,9 @@ from parts.networks.tokenizers import load_tokenizer
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.environment_rollout import converse
-from programs.ppo_train.experience import make_experience
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
-from programs.ppo_train.update import accumulate_gradients
+from programs.ppo_train.step import accumulate_gradients, make_experience
 
 EXAMPLES = ROOT / "examples" / "environments.py"
 SIZES = {"max_prompt_tokens": 64, "max_new_tokens": 24, "max_turns": 3, "temperature": 1.3, "precision": "fp32"}

@@ -1,6 +1,5 @@
 """Prompts drawn by their running pass rate: those outside a band rarely, none dropped for good."""
 
-from parts.data.prompts import batch_rows
 from parts.foundation.messages import need
 
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
@@ -56,14 +55,6 @@ def draw_in_band(
     return picked, start
 
 
-def draw_rows(config, rows: list[dict], start: int, wanted: int, rates: dict[str, float]) -> tuple[list[dict], int]:
-    """Draw `wanted` rows for a trainer: (rows, numbered where there is a band, the stream's next position)."""
-    if not config.keep_between:
-        return batch_rows(rows, config, start, wanted), start + wanted
-    picked, start = draw_in_band(config, len(rows), start, wanted, rates)
-    return [rows[i] | {"number": i} for i in picked], start
-
-
 def passes_fully(rewards: dict[str, float | None]) -> bool | None:
     """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
     first = next(iter(rewards.values()), None)
@@ -79,11 +70,11 @@ def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> 
     >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
     {'3': 0.75, '8': 0.5}
     """
-    found: dict[str, list[bool]] = {}
+    by_row: dict[str, list[bool]] = {}
     for row, passed in seen:
         if passed is not None:
-            found.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+            by_row.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in by_row.items()}
     return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
 
 

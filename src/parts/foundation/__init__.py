@@ -8,6 +8,5 @@ ROOMS = (
     "settings",
     "idle_settings",
     "processes",
-    "memory_used",
     "exit_codes",
 )

@@ -1,4 +1,4 @@
-"""The processes of a torchrun launch: device, sums, rows dealt out and gathered, the signal to stop."""
+"""The processes of a torchrun launch: device, sums, rows dealt out and gathered, memory used, the signal to stop."""
 
 import contextlib
 import math
@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from parts.foundation.messages import need, say
 from parts.foundation.settings import BaseConfig
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 
 
 def world() -> tuple[int, int]:
@@ -27,13 +29,6 @@ def sum_over_processes(tensor):
 
         dist.all_reduce(tensor)
     return tensor
-
-
-def begin_sum(tensor):
-    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
-    import torch.distributed as dist
-
-    return dist.all_reduce(tensor, async_op=True).wait
 
 
 def of_first_process(tensor):
@@ -142,6 +137,31 @@ def end_at_once(code: int) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code)
+
+
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    metrics = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        metrics["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        metrics["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([metrics])
+    return {name: max(one[name] for one in of_all) for name in metrics}
 
 
 class StopRequest:

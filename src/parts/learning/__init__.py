@@ -1,14 +1,10 @@
-"""The numerics of learning: KL, advantages, losses, gradients."""
+"""The numerics of learning: advantages, losses, KL, gradients."""
 
 ROOMS = (
-    "kl",
-    "advantages",
     "losses",
-    "aggregation",
-    "shaping",
+    "advantages",
     "presets",
     "trainer_settings",
     "own_functions",
-    "gradient_sums",
     "optimizer",
 )

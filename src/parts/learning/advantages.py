@@ -1,7 +1,65 @@
-"""Advantage estimators, with a critic (GAE) and without; a new one is a function and an entry in ADVANTAGES."""
+"""From scores to advantages: penalties and KL in the reward, the estimators; a new one is an entry in ADVANTAGES."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from parts.foundation.messages import RewardError
+from parts.foundation.processes import of_first_process
+from parts.foundation.settings import BaseConfig
+from parts.learning.losses import kl_estimate
 from parts.networks.numerics import masked_whiten
+
+
+def shape_rewards(scores, kl, response_mask, kl_coef: float):
+    """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
+    import torch
+
+    rewards = -kl_coef * kl * response_mask
+    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
+    last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
+    return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
+
+
+def move_to_turns(rewards, samples: list[dict]) -> None:
+    """Move in rewards [B, T] what a conversation earned in earlier turns from its last sampled token to theirs."""
+    first = rewards.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    for row, sample in enumerate(samples):
+        *ends, last = [first + end - 1 for end in sample.get("turn_ends", [0])]
+        for column, reward in zip(ends, sample.get("turn_rewards", [0.0])[:-1], strict=True):
+            rewards[row, column] += reward
+            rewards[row, last] -= reward
+
+
+def overlong_penalty(length: int, limit: int, share: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
+    buffer = round(share * limit)
+    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
+
+
+def length_penalty(config: BaseConfig, sample: dict) -> float:
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
+    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
+
+
+def shaped_score(config: BaseConfig, sample: dict) -> float:
+    """A completion's score after the penalty for its length."""
+    return sample["score"] - length_penalty(config, sample)
+
+
+def all_equal(config: BaseConfig, group: list[dict]) -> bool:
+    """Whether a group's scored completions score alike, by each reward where those are compared: they teach nothing."""
+    each = estimator(config).each_reward
+    scored = [s for s in group if any(v is not None for v in s["rewards"].values())]
+    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
+
+
+def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
+    """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
+    values = [math.nan if v is None else v for v in sample.get("rewards", {}).values()]
+    return [*values, -length_penalty(config, sample)]
 
 
 def group_stats(x, groups):
@@ -45,11 +103,11 @@ def rloo_advantages(scores, groups, alone: float = 0.0, **_):
     return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
 
 
-def opo_advantages(scores, groups, mask, alone: float = 0.0, **_):
+def opo_advantages(scores, groups, mask, response_mask=None, alone: float = 0.0, **_):
     """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
     import torch
 
-    lengths = mask.sum(1).to(scores.dtype)
+    lengths = (mask if response_mask is None else response_mask).sum(1).to(scores.dtype)  # untrained tokens count
     mean, square, count = group_stats(scores, groups)
     weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
     baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
@@ -142,25 +200,141 @@ def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
     return advantages, (advantages + values) * response_mask
 
 
-def gae_advantages(rewards, values, mask, config, **_):
-    """Generalized advantage estimation with a critic, [B, T]; see `gae`."""
-    return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
+def gae_advantages(rewards, values, response_mask, config, **_):
+    """Generalized advantage estimation with a critic: (advantages, returns), [B, T] each; see `gae`."""
+    if config.whiten_rewards:
+        rewards = masked_whiten(rewards, response_mask, shift_mean=False)
+    advantages, returns = gae(rewards, values, response_mask, config.gamma, config.gae_lambda)
+    if config.whiten_advantages:
+        advantages = masked_whiten(advantages, response_mask)
+    return advantages, returns
 
 
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
+@dataclass(frozen=True)
+class Estimator:
+    """An entry of ADVANTAGES: the function, and what it needs of a step beside scores and groups.
+
+    All take by keyword what they need of one table: config, scores [B] (after KL and penalties), groups [B] (equal =
+    same prompt), rewards [B, T], response_mask [B, T], mask [B, T] (its trained tokens), parts [B, R] (each reward
+    by itself, NaN where it does not apply, and the penalty for length) and their weights [R], values [B, T] with a
+    critic, baselines [B] with `greedy`. They return advantages [B] or [B, T]. A completion alone in its group has no
+    baseline: it gets `alone` times its score, 0 unless given; verl's estimators have 1 there.
+    """
+
+    function: Callable
+    by_token: bool = False  # reads `rewards` where they are paid, those of a conversation at each of its turns
+    by_turn: bool = False  # can compare the answers of one turn
+    critic: bool = False  # needs `values`, and returns (advantages, returns) of all sampled tokens
+    greedy: bool = False  # needs `baselines`: the score of a greedy completion of each prompt
+    each_reward: bool = False  # compares `parts`: a group teaches nothing only where it is equal in each of them
+
+    def __call__(self, **table):
+        """Advantages [B] or [B, T]."""
+        return self.function(**table)
+
+
 ADVANTAGES = {
-    "gae": gae_advantages,
-    "grpo": grpo_advantages,
-    "mean": mean_advantages,
-    "rloo": rloo_advantages,
-    "opo": opo_advantages,
-    "gpg": gpg_advantages,
-    "gpg_verl": gpg_verl_advantages,
-    "maxrl": maxrl_advantages,
-    "gdpo": gdpo_advantages,
-    "remax": remax_advantages,
-    "reinforce_pp": reinforce_pp_advantages,
-    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
+    "gae": Estimator(gae_advantages, by_token=True, critic=True),
+    "grpo": Estimator(grpo_advantages, by_turn=True),
+    "mean": Estimator(mean_advantages, by_turn=True),
+    "rloo": Estimator(rloo_advantages, by_turn=True),
+    "opo": Estimator(opo_advantages),
+    "gpg": Estimator(gpg_advantages),
+    "gpg_verl": Estimator(gpg_verl_advantages),
+    "maxrl": Estimator(maxrl_advantages),
+    "gdpo": Estimator(gdpo_advantages, each_reward=True),
+    "remax": Estimator(remax_advantages, by_token=True, greedy=True),
+    "reinforce_pp": Estimator(reinforce_pp_advantages, by_token=True),
+    "reinforce_pp_baseline": Estimator(reinforce_pp_baseline_advantages),
 }
+
+
+def estimator(config: BaseConfig) -> Estimator:
+    """The entry of ADVANTAGES that --advantage names; a plain function there needs nothing special."""
+    entry = ADVANTAGES[config.advantage]
+    return entry if isinstance(entry, Estimator) else Estimator(entry)
+
+
+def agreed_advantages(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """`advantages_of` as the first process has it: sums on a GPU have no fixed order, and 0 may differ from 1.5e-8."""
+    return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
+
+
+def advantages_of(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
+    import torch
+
+    entry, table = estimator(config), sample_table(config, batch, samples, kl_coef)
+    made = {"kl": table.pop("kl"), "rewards": table["rewards"]}
+    if entry.critic:
+        advantages, returns = entry(config=config, **table)
+        return made | {"advantages": advantages, "returns": returns}
+    # a completion to which no reward applies neither learns nor takes part in its group's baseline
+    applies = [any(v is not None for v in s["rewards"].values()) or not s["rewards"] for s in samples]
+    scored = torch.tensor(applies, device=table["mask"].device)
+    advantages = torch.zeros_like(table["rewards"])
+    if scored.any():
+        weights = {"weights": table.pop("weights")}  # one for each reward, not for each row
+        part = {name: x[scored] for name, x in table.items()}
+        if config.turn_baseline == "turn":
+            values = advantages_by_turn(config, part, answer_numbers(samples, batch["response_mask"])[scored])
+        else:
+            values = entry(config=config, **part, **weights)
+        advantages[scored] = (values if values.dim() == 2 else values[:, None]) * part["mask"]
+    return made | {"advantages": advantages}
+
+
+def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """What every estimator may read, see Estimator; and kl [B, T]."""
+    import torch
+
+    response = batch["response_mask"]
+
+    def column(values):
+        return torch.tensor(values, dtype=torch.float32, device=response.device)
+
+    kl = torch.zeros(response.shape, device=response.device)
+    if "ref_logprobs" in batch and "old_logprobs" in batch:
+        kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
+    in_reward = kl_coef if config.kl_in == "reward" else 0.0
+    rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
+    if estimator(config).by_token:
+        move_to_turns(rewards, samples)
+    table = {"kl": kl, "rewards": rewards, "scores": rewards.sum(1), "mask": batch["loss_mask"]}
+    table |= {"response_mask": response, "parts": column([reward_parts(config, s) for s in samples])}
+    table["weights"] = [*samples[0].get("weights", {}).values(), 1.0]
+    table["groups"] = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=response.device)
+    if "values" in batch:
+        table["values"] = batch["values"]
+    if "baseline" in samples[0]:
+        table["baselines"] = column([s["baseline"] for s in samples])
+    return table
+
+
+def answer_numbers(samples: list[dict], response_mask):
+    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
+    import torch
+
+    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    numbers = torch.ones_like(response_mask)
+    for row, sample in enumerate(samples):
+        for end in sample.get("turn_ends", ())[:-1]:
+            numbers[row, first + end :] += 1
+    return numbers * response_mask
+
+
+def advantages_by_turn(config: BaseConfig, table: dict, numbers):
+    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
+
+    Args:
+        table: what the estimator takes, tensors with B rows.
+        numbers: of `answer_numbers`, [B, T].
+    """
+    import torch
+
+    advantages = torch.zeros(numbers.shape, device=numbers.device)
+    for number in range(1, int(numbers.max()) + 1):
+        reached = (numbers == number).any(1)
+        values = estimator(config)(config=config, **{name: x[reached] for name, x in table.items()})
+        advantages[reached] += values[:, None] * (numbers[reached] == number)
+    return advantages

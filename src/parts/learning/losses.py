@@ -1,4 +1,4 @@
-"""Policy losses per token, the value loss, and the weights for a sampler that is not the trainer."""
+"""The KL to the reference, policy and value losses, and how losses per token become one number."""
 
 import math
 from dataclasses import dataclass
@@ -8,9 +8,37 @@ from parts.foundation.settings import BaseConfig
 from parts.networks.numerics import masked_mean
 
 
+def kl_estimate(logprobs, ref_logprobs, estimator: str):
+    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
+    d = logprobs - ref_logprobs
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return d**2 / 2
+    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
+
+
+def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
+    """Per-token KL(policy || reference) as a term of the loss, [B, T].
+
+    k3_ratio is k3 times the ratio: its gradient is the exact one of the reverse KL, whoever sampled (arXiv 2510.01555,
+    and DeepSeek-V3.2, arXiv 2512.02556). k2's is exact on-policy, k3's is that of the forward KL, k1's is zero.
+    """
+    if estimator == "k3_ratio":
+        return (logprobs - old_logprobs).clamp(-20, 20).exp() * kl_estimate(logprobs, ref_logprobs, "k3")
+    return kl_estimate(logprobs, ref_logprobs, estimator)
+
+
+def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+    """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
+    error = min(max(kl / target - 1, -0.2), 0.2)
+    return kl_coef * (1 + error * completions / horizon)
+
+
 @dataclass(frozen=True)
 class PolicyLoss:
-    """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
+    """An entry of LOSSES: the loss, whether rows whose advantages are all 0 take part in its gradient, and whether it
+    reads `chosen`, the tokens of `covariance_choice`.
 
     The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
     and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
@@ -21,6 +49,7 @@ class PolicyLoss:
 
     per_token: object  # the function
     trains_zero_advantage: bool
+    chooses_tokens: bool = False
 
     def __call__(self, **known):
         """(loss, clipped), both [B, T]."""
@@ -172,8 +201,10 @@ LOSSES = {
     "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
     "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
     "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
-    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True),  # every token's covariance is looked at
-    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True),
+    "clip_cov": PolicyLoss(
+        clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True
+    ),  # every token's covariance is looked at
+    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True, chooses_tokens=True),
 }
 
 
@@ -218,3 +249,70 @@ def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float,
     if how == "none":
         return torch.ones_like(w)
     return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+AGGREGATIONS = {
+    "token_mean": "sum over all tokens / their number: DAPO",
+    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
+    "seq_mean_token_sum": "mean over completions of their token sum",
+    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
+    "fixed_length": "mean over completions of token sum / norm_length",
+}
+
+
+def token_weights(mask, config, tokens, sequences):
+    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
+
+    Args:
+        mask: [B, T], a piece of the minibatch.
+        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
+        tokens: masked tokens of the whole minibatch.
+        sequences: rows of the whole minibatch.
+    """
+    if config.aggregation == "token_mean":
+        return mask / tokens
+    if config.aggregation == "seq_mean_token_mean":
+        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
+    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+def policy_terms(config: BaseConfig, piece: dict, logprobs):
+    """Loss per token [B, T] of policy, KL and mismatch correction, and what it measures on the way, by metric, [B, T].
+
+    The correction weighs the policy loss only, not the KL, as in TRL.
+    """
+    old = piece.get("old_logprobs", logprobs.detach())
+    mask, sampled = piece["loss_mask"], piece["rollout_logprobs"]
+    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}
+    loss, clipped = LOSSES[config.loss](logprobs=logprobs, old_logprobs=old, mask=mask, config=config, **known)
+    how, w = mismatch_mode(config), likelihood_ratio(old, sampled)
+    weights = mismatch_weights(old, sampled, mask, how, config.mismatch_low, config.mismatch_high)
+    if how != "none":
+        loss = loss * weights
+    cut = (weights < w).float() if how == "tis" else (weights == 0).float()
+    ratio = likelihood_ratio(logprobs.detach(), old)
+    measured = {"policy/clip_frac": clipped, "policy/ratio_max": ratio}
+    measured["kl/approx"] = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+    measured |= {"mismatch/weight_mean": w, "mismatch/kl": w - 1 - w.log(), "mismatch/cut_frac": cut}
+    if "ref_logprobs" in piece and config.kl_in == "loss":
+        measured["kl/ref"] = kl_estimate(logprobs.detach(), piece["ref_logprobs"], config.kl_estimator[:2])
+        loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
+    return loss, measured
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """How the loss is corrected for a sampler that is not the trainer."""
+    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
+
+
+def contributing(config: BaseConfig, batch: dict) -> list[int]:
+    """Rows that can change a gradient: all tokens of the others are masked, or have advantage 0 and no other loss.
+
+    Every process gets the same, as the advantages are the first process's.
+    """
+    rows = batch["loss_mask"].any(1)
+    others = "values" in batch or config.entropy_coef or ("ref_logprobs" in batch and config.kl_in == "loss")
+    if not others and not LOSSES[config.loss].trains_zero_advantage:
+        rows &= (batch["advantages"] * batch["loss_mask"] != 0).any(1)
+    return rows.nonzero().flatten().tolist()

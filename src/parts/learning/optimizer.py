@@ -1,8 +1,10 @@
-"""Learning rates, their schedule, checkpointed layers, the clipped and applied gradients."""
+"""The updates of a step: learning rates, gradients over the processes, clipping, what an update measures."""
 
 import math
+from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError
+from parts.foundation.processes import gather_rows, sum_over_processes, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 
@@ -57,6 +59,18 @@ def switch_checkpointing(models: Models, on: bool) -> None:
                 layer.training = on
 
 
+def adamw(config: BaseConfig, networks: list[tuple]):
+    """AdamW with a group for the trained weights of each (network, learning rate): the policy's, then the critic's."""
+    import torch
+
+    groups = [
+        {"params": [p for p in network.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
+        for network, lr in networks
+    ]
+    betas = (0.9, config.adam_beta2)
+    return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
+
+
 def apply_gradients(config: BaseConfig, optimizer, scaler):
     """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
     import torch
@@ -71,11 +85,135 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
     return norms
 
 
-def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
-    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
-    health["bad"] = 0 if finite else health["bad"] + 1
-    if health["bad"] >= config.max_bad_updates:
-        raise DivergedError(
-            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-            "try a lower --lr, or --precision bf16 in place of fp16"
-        )
+class Statistics:
+    """What an update measures, by name: over its micro-batches and processes.
+
+    Args:
+        reductions: name -> "sum", "mean" or "max". Of a mean, each micro-batch adds its sum over the whole count.
+    """
+
+    def __init__(self, reductions: dict[str, str], device):
+        import torch
+
+        self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
+        self.values = {name: torch.zeros((), device=device) for name in reductions}
+
+    def __getitem__(self, name: str):
+        return self.values[name]
+
+    def add(self, figures: dict) -> None:
+        """Take in a micro-batch's share of each figure, a scalar tensor."""
+        import torch
+
+        for name, value in figures.items():
+            before = self.values[name]
+            self.values[name] = torch.maximum(before, value) if name in self.maxima else before + value
+
+    def add_means(self, figures: dict, mask, count) -> None:
+        """Take in figures per token [B, T]: their sums where `mask` is 1, over the `count` of the whole minibatch."""
+        import torch
+
+        sums = (torch.stack([*figures.values()]) * mask).sum((1, 2)) / count
+        self.add(dict(zip(figures, sums, strict=True)))
+
+    def sum_over_processes(self) -> None:
+        """Sum what is summed; each process keeps its own maxima, which `means_of_updates` compares."""
+        import torch
+
+        names = [name for name in self.values if name not in self.maxima]
+        sums = sum_over_processes(torch.stack([self.values[name] for name in names])).cpu()
+        self.values |= zip(names, sums, strict=True)
+
+
+def run_updates(
+    config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
+) -> tuple[dict, int]:
+    """Run the epochs and minibatches of a step.
+
+    Args:
+        bad: non-finite updates in a row before this step.
+        accumulate: adds the gradients of a minibatch's rows, and returns its Statistics.
+        active: rows that have a gradient; a minibatch without any is passed over. None: all.
+
+    Returns:
+        (metrics: means and maxima over the applied updates; non-finite updates in a row).
+
+    Raises:
+        DivergedError: `max_bad_updates` in a row were not finite.
+    """
+    import numpy as np
+    import torch
+
+    set_learning_rates(config, optimizer, step)
+    applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
+    for epoch in range(config.ppo_epochs):
+        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
+        for rows in order.reshape(config.minibatches, -1):
+            if active is not None and active.isdisjoint(rows.tolist()):
+                continue
+            statistics = accumulate(rows)
+            statistics.sum_over_processes()
+            if target_kl and statistics.values.get("kl/approx", 0.0) > target_kl:
+                optimizer.zero_grad()
+                return updates_metrics(optimizer, applied, updates), bad
+            norms, updates = apply_gradients(config, optimizer, scaler), updates + 1
+            if torch.isfinite(norms).all():
+                statistics.values |= zip(("optim/grad_norm", "optim/critic_grad_norm"), norms, strict=False)
+                applied.append(statistics)
+                bad = 0
+                continue
+            bad += 1
+            if bad >= config.max_bad_updates:
+                raise DivergedError(
+                    f"step {step + 1}: got {bad} non-finite gradients in a row; expected finite ones; "
+                    "try a lower --lr, or --precision bf16 in place of fp16"
+                )
+    return updates_metrics(optimizer, applied, updates), bad
+
+
+def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
+    """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
+    import torch
+
+    metrics, maxima = {}, applied[0].maxima if applied else ()
+    largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
+    if applied:
+        names = [name for name in applied[0].values if name not in maxima]
+        means = torch.stack([torch.stack([s[name] for name in names]) for s in applied]).mean(0)
+        metrics = dict(zip(names, means.tolist(), strict=True))
+        metrics |= {name: max(one[name] for one in largest) for name in maxima}
+    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": updates - len(applied)}
+    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+
+
+BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
+
+
+def sum_gradients(networks: list) -> None:
+    """Sum the gradients of networks over the processes; a parameter that no process has reached keeps none."""
+    import torch
+
+    if world()[1] == 1:
+        return
+    params = [p for network in networks for p in network.parameters() if p.requires_grad]
+    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
+    reached = sum_over_processes(reached).tolist()
+    # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+    for bucket in in_buckets([p for p, anywhere in zip(params, reached, strict=True) if anywhere]):
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = sum_over_processes(torch.cat([grad.reshape(-1) for grad in grads]))
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p)
+
+
+def in_buckets(params: list) -> Iterator[list]:
+    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
+    bucket, size = [], 0
+    for p in params:
+        more = p.numel() * p.element_size()
+        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, p], size + more
+    if bucket:
+        yield bucket

@@ -51,7 +51,7 @@ class OwnFunction:
     def __call__(self, **known):
         """The result of the function."""
         try:
-            found = self.function(**{name: known[name] for name in self.names})
+            result = self.function(**{name: known[name] for name in self.names})
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -59,27 +59,27 @@ class OwnFunction:
             file = "the cell" if "ipykernel_" in frame.filename else Path(frame.filename).name
             where = f"{file}, line {frame.lineno}"
             raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
-        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
+        return self.checked_loss(result, known) if self.kind == "loss" else self.checked_advantages(result, known)
 
-    def checked(self, found, shapes: list):
+    def checked(self, result, shapes: list):
         """The tensor, if it has one of the shapes."""
         import torch
 
         kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
-        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
-        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
-        return found
+        need(isinstance(result, torch.Tensor), f"got {type(result).__name__} from {kind}; expected a tensor {shown}")
+        need(result.shape in shapes, f"got a tensor {list(result.shape)} from {kind}; expected {shown}")
+        return result
 
-    def checked_advantages(self, found, known: dict):
+    def checked_advantages(self, result, known: dict):
         """The advantages, as the trainer takes them."""
-        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
-        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
-        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
-        return found.to(known["rewards"].dtype)
+        result = self.checked(result, [known["scores"].shape, known["mask"].shape])
+        need(bool(result.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
+        need(not result.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
+        return result.to(known["rewards"].dtype)
 
-    def checked_loss(self, found, known: dict):
+    def checked_loss(self, result, known: dict):
         """(loss, clipped), as the trainer takes them."""
-        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        loss, clipped = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         loss = self.checked(loss, [known["logprobs"].shape])
         lost = known["logprobs"].requires_grad and not loss.requires_grad
         need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
@@ -103,7 +103,8 @@ def own_function(kind: str, spec: str) -> OwnFunction:
 def enter_own(config) -> None:
     """Enter what `advantage` and `loss` name as FILE.py:function into ADVANTAGES, GROUPED and LOSSES."""
     if is_own(config.advantage) and config.advantage not in ADVANTAGES:
-        found = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
-        GROUPED.update([config.advantage] * ("groups" in found.names))
+        function = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
+        if "groups" in function.names:
+            GROUPED.add(config.advantage)
     if is_own(config.loss) and config.loss not in LOSSES:
         LOSSES[config.loss] = PolicyLoss(own_function("loss", config.loss), trains_zero_advantage=True)

@@ -3,8 +3,6 @@
 ROOMS = (
     "memory",
     "plan",
-    "curves",
-    "sample_tokens",
     "run_log",
     "output_folder",
     "checkpoints",

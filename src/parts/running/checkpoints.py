@@ -1,8 +1,9 @@
-"""Checkpoints, resuming, the exported model."""
+"""The state of a run, checkpoints, resuming, the exported model."""
 
 import dataclasses
 import json
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError, say
@@ -15,7 +16,23 @@ from parts.running.output_folder import check_folder, write_folder
 from parts.sampling.generators import restore_rng, rng_state
 
 
-def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
+@dataclass(frozen=True)
+class TrainState:
+    """What a checkpoint keeps of a run beside its networks. `Progress.write` alone puts another in its place."""
+
+    step: int = 0  # steps that are done
+    kl_coef: float = 0.0  # the next step's
+    pass_rates: dict[str, float] = field(default_factory=dict)  # by number of the prompt, with --keep_between
+    kept: list[float] = field(default_factory=lambda: [0.0, 0.0])  # groups that differed, groups sampled, recent ones
+    bad: int = 0  # non-finite updates in a row
+    eval_before: dict | None = None
+    eval_after: dict | None = None
+    seconds: float = 0.0  # of earlier sessions
+    prompts: int = 0  # taken from the stream
+    pending: dict | None = None  # metrics of a step that is still to be evaluated
+
+
+def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
     import torch
 
@@ -30,9 +47,10 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
                 torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
             saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
             torch.save(saved, folder / "optimizer.pt")
-            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+            saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
+            (folder / "state.json").write_text(json.dumps(saved, indent=1))
 
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
         try:
             if not target.exists():  # saved already: nothing changes between two saves of one step
                 write_folder(target, write)
@@ -48,15 +66,19 @@ def checkpoints(config: BaseConfig) -> list[Path]:
     return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
 
 
-def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
-    """Load optimizer, scaler and generators; return the saved state."""
+def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:
+    """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run."""
     import torch
 
-    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
-    optimizer.load_state_dict(saved["optimizer"])
-    scaler.load_state_dict(saved["scaler"])
-    restore_rng(saved["rng"][world()[0] % len(saved["rng"])])
-    return json.loads((checkpoint / "state.json").read_text())
+    if not checkpoint:
+        return TrainState(kl_coef=config.kl_coef)
+    loaded = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(loaded["optimizer"])
+    scaler.load_state_dict(loaded["scaler"])
+    restore_rng(loaded["rng"][world()[0] % len(loaded["rng"])])
+    saved = json.loads((checkpoint / "state.json").read_text())
+    saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
+    return TrainState(**{f.name: saved[f.name] for f in dataclasses.fields(TrainState) if f.name in saved})
 
 
 def find_checkpoint(config: BaseConfig) -> Path | None:

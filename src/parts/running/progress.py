@@ -1,25 +1,56 @@
-"""Where a run stands: the state that a resume needs, evaluations, what follows a step, stopping by a signal."""
+"""The course of a run: its begin, evaluations, what follows a step, stopping by a signal, its end."""
 
+import dataclasses
+import functools
+import random
 import time
+from collections.abc import Callable
+from pathlib import Path
 
-from parts.foundation.memory_used import forget_peak, memory_metrics
 from parts.foundation.messages import say
-from parts.foundation.processes import StopRequest
+from parts.foundation.processes import StopRequest, forget_peak, memory_metrics
 from parts.foundation.settings import BaseConfig
+from parts.networks.models import Models
+from parts.running.checkpoints import TrainState, export, save_checkpoint
+from parts.running.output_folder import make_folder, write_settings
 from parts.running.run_log import RunLog
-from parts.running.summary import EXAMPLES, run_summary
+from parts.running.summary import EXAMPLES, report, run_summary
 
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
-def fresh_state(**own) -> dict:
-    """What a checkpoint keeps of a run beside its networks, at step 0; `own` is what the program adds.
+def seed_generators(config: BaseConfig) -> None:
+    """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
 
-    `bad` counts non-finite updates in a row, `prompts` those taken from the stream, `pending` is the metrics of a step
-    that is still to be evaluated, `seconds` the time of earlier sessions.
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+        set_seed(config.seed)
+
+
+def grad_scaler(config: BaseConfig, device):
+    """The scaler of gradients of an fp16 run; one that does nothing otherwise."""
+    import torch
+
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
+    return scaler
+
+
+def begin_run(
+    config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float, log_class=RunLog
+) -> "Progress":
+    """Make the output folder and the log, once all else is known to be in order.
+
+    Args:
+        started: time.perf_counter() at the start of this session.
     """
-    state = {"step": 0, **own, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
-    return state | {"prompts": 0, "pending": None}
+    make_folder(config)
+    start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
+    log = log_class(config, start, config.steps, config.report_to, tokenizer)
+    write_settings(config)
+    save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
+    return Progress(config, models, state, started, log, save)
 
 
 def is_due(step: int, every: int) -> bool:
@@ -32,56 +63,89 @@ class Progress:
 
     Args:
         started: time.perf_counter() at the start of this session.
-        save: writes a checkpoint of a state.
-        evaluate: returns (metrics, samples) of the held-out prompts; None where there are none.
+        write_checkpoint: writes a checkpoint of a state.
     """
 
-    def __init__(self, config: BaseConfig, state: dict, started: float, log: RunLog, save, evaluate):
-        self.config, self.state, self.started = config, state, started
-        self.log, self.write_checkpoint, self.evaluate, self.stop = log, save, evaluate, StopRequest()
+    def __init__(
+        self, config: BaseConfig, models: Models, state: TrainState, started: float, log: RunLog, write_checkpoint
+    ):
+        self.config, self.models, self.state, self.started = config, models, state, started
+        self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
+        self.evaluate = None
+
+    def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
+        """Do the steps that are left, and what follows the last; returns the exit code.
+
+        Args:
+            step: does a step from a state; returns its metrics, its samples, and the state's fields after it.
+            evaluate: returns (metrics, samples) of the held-out prompts at a step; None where there are none.
+            faults: errors of scoring, which changes no weights: the last step is saved, its evaluation pending.
+        """
+        self.evaluate = evaluate
+        try:
+            self.begin()
+            while self.state.step < self.config.steps:
+                code = self.end_step(*step(self.state))
+                if code:
+                    return code
+            self.log.plot()
+            export(self.config, self.models, Path(self.config.output_dir) / "final")
+            summary = run_summary(self.config, vars(self.state)) | {"seconds": round(self.seconds(), 1)}
+        except faults:
+            self.save()
+            raise
+        finally:
+            self.log.close()
+            self.stop.restore()
+        report(self.config, summary)
+        return 0
+
+    def write(self, **fields) -> None:
+        """Change fields of the state."""
+        self.state = dataclasses.replace(self.state, **fields)
 
     def seconds(self) -> float:
         """Time of the run so far, earlier sessions included."""
-        return self.state["seconds"] + time.perf_counter() - self.started
+        return self.state.seconds + time.perf_counter() - self.started
 
     def save(self) -> None:
         """Write a checkpoint, of step 0 none: it would keep the settings and the evaluation of what has failed."""
-        if self.state["step"]:
-            self.write_checkpoint({**self.state, "seconds": self.seconds()})
+        if self.state.step:
+            self.write_checkpoint(dataclasses.replace(self.state, seconds=self.seconds()))
 
     def held_out(self, step: int) -> dict:
         """Metrics of the held-out prompts, and a few examples."""
-        metrics, samples = self.evaluate()
+        metrics, samples = self.evaluate(step)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:
         """Evaluate before the first step; a resumed run may still owe its last step's evaluation."""
-        if self.evaluate and self.state["eval_before"] is None:
-            self.state["eval_before"] = self.held_out(0)
-            self.log.metrics(0, self.state["eval_before"]["metrics"])
-        if self.state["pending"]:
+        if self.evaluate and self.state.eval_before is None:
+            self.write(eval_before=self.held_out(0))
+            self.log.metrics(0, self.state.eval_before["metrics"])
+        if self.state.pending:
             self.log_pending()
         forget_peak()
 
     def log_pending(self) -> None:
         """Evaluate where it is time, and log the metrics of the step."""
-        step, metrics = self.state["step"], self.state["pending"]
+        step, metrics = self.state.step, self.state.pending
         if self.evaluate and (step == self.config.steps or is_due(step, self.config.eval_every)):
-            self.state["eval_after"] = self.held_out(step)
-            metrics |= self.state["eval_after"]["metrics"]
+            self.write(eval_after=self.held_out(step))
+            metrics |= self.state.eval_after["metrics"]
         self.log.metrics(step, metrics)
-        self.state["pending"] = None
+        self.write(pending=None)
 
-    def end_step(self, metrics: dict, samples: list[dict], prompts: int) -> int:
-        """Evaluate, log and save after a step that leaves the stream of prompts at `prompts`.
+    def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
+        """Write the state after a step; evaluate, log and save.
 
         Returns:
             128 + n where signal n ends the run here, else 0.
         """
-        config, step = self.config, self.state["step"] + 1
-        self.state |= {"step": step, "prompts": prompts, "pending": metrics | memory_metrics()}
+        config, step = self.config, self.state.step + 1
+        self.write(step=step, pending=metrics | memory_metrics(), **after)
         self.log_pending()
         if is_due(step, config.sample_every):
             self.log.samples(step, "train", samples)
@@ -96,12 +160,3 @@ class Progress:
         self.log.plot()
         say(f"stopped by signal {signum} after step {step}; go on with --resume")
         return 128 + signum
-
-    def summary(self) -> dict:
-        """What summary.json says of the run."""
-        return run_summary(self.config, self.state) | {"seconds": round(self.seconds(), 1)}
-
-    def close(self) -> None:
-        """Close the log, and put the earlier signal handlers back."""
-        self.log.close()
-        self.stop.restore()

@@ -6,6 +6,5 @@ ROOMS = (
     "vllm_options",
     "generators",
     "sampling_vllm",
-    "early_scores",
     "rollouts",
 )

@@ -8,9 +8,8 @@ from pathlib import Path
 from parts.data.pass_band import band_metrics
 from parts.data.prompts import encode_prompt
 from parts.environments.play_setup import PlaySetup
-from parts.foundation.memory_used import forget_peak, memory_metrics
 from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import forget_peak, gather_rows, memory_metrics, world
 from parts.networks.adapters import adapter_settings, base_of, with_adapter
 from parts.networks.models import keep_differentiable, nf4_config, sample_plainly
 from parts.running.summary import EXAMPLES

@@ -3,32 +3,28 @@
 import os
 
 from parts.data.chat import strings_past_template
-from parts.data.prompts import load_splits
 from parts.foundation.processes import device_name
 from parts.networks.adapters import settle_model
 from parts.networks.models import shaped_network
 from parts.networks.precision import settle_precision
-from parts.networks.tokenizers import load_tokenizer
 from parts.running.plan import changed_settings, print_plan
+from programs.on_policy_distillation.inputs import load_inputs, validate
 from programs.on_policy_distillation.memory import distillation_memory, local_sources
-from programs.on_policy_distillation.models import load_reward
-from programs.on_policy_distillation.settings import Config, check_config, offpolicy_rows
-from programs.on_policy_distillation.teachers import check_teachers
-from programs.on_policy_distillation.update import student_learning_rate
+from programs.on_policy_distillation.models import student_learning_rate
+from programs.on_policy_distillation.settings import Config, offpolicy_rows
 
 
 def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
     settle_model(config)
-    size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
-    check_config(config, size)
+    validate(config, size)
     settle_precision(config, torch.device(device_name(config)))
-    load_reward(config)
-    rows, held_out = load_splits(config, tokenizer)
-    check_teachers(config, tokenizer, rows, held_out)
-    prompts = [row["prompt"] for row in rows + held_out]
+    inputs = load_inputs(config)
+    rows = inputs.rows
+    prompts = [row["prompt"] for row in rows + inputs.held_out]
     networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
     counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
     longest = max(len(row["prompt_ids"]) for row in rows)
@@ -39,9 +35,9 @@ def print_distillation_plan(config: Config) -> None:
             "steps": config.steps,
             "completions_per_step": config.batch_size,
             "prompts": len(rows),
-            "held_out_prompts": len(held_out),
+            "held_out_prompts": len(inputs.held_out),
             "longest_prompt_tokens": longest,
-            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
+            "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
             "sampled_completions_per_step": fresh,
             "completions_of_the_data_per_step": offpolicy_rows(config),
             "completions": config.steps * config.batch_size,

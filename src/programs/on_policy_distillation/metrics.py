@@ -6,8 +6,7 @@ import sys
 
 from parts.data.held_out import overlap_metric
 from parts.foundation.processes import sum_over_processes
-from parts.learning.kl import kl_estimate
-from parts.learning.losses import likelihood_ratio
+from parts.learning.losses import kl_estimate, likelihood_ratio, mismatch_mode
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import lm_logits, predicting_states
 from parts.networks.numerics import masked_mean
@@ -18,11 +17,13 @@ from parts.rewards.rewards import Reward
 from parts.running.run_log import RunLog, reward_means
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.data import teacher_of
-from programs.on_policy_distillation.experience import by_teacher, mismatch_mode, pieces_of, server_tensors
 from programs.on_policy_distillation.objective import gap_figures
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.spread import HEAVY, spread_of_mean
+from programs.on_policy_distillation.teacher_figures import by_teacher, pieces_of, server_tensors
 from programs.on_policy_distillation.teachers import ask_servers, teacher_specs, widened
+
+HEAVY = 1 / 3  # share of a sum in one completion above which the mean is mostly about that one
+RESAMPLED = 1000  # draws of the bootstrap
 
 
 def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
@@ -87,6 +88,29 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     metrics = dict(zip(GAP_KEYS[: len(means)], means, strict=True))
     spread = spread_of_mean(figures[:, 0].tolist(), tokens.tolist(), repeats, config.seed)
     return metrics | {SPREAD_KEYS[name]: value for name, value in spread.items()}, samples
+
+
+def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
+    """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
+
+    The interval is the percentile bootstrap over prompts, whose completions stay together: it is about other prompts
+    and other samples. With one prompt there is none; with fewer than 8 completions no `top`, as some share is large.
+
+    Args:
+        sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
+    """
+    import numpy as np
+
+    sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
+    figures, count = {}, len(sums)
+    if count > 1:
+        generator, per_prompt = np.random.default_rng(seed), (sums.sum(1), tokens.sum(1))
+        drawn = (generator.integers(count, size=count) for _ in range(RESAMPLED))
+        means = [per_prompt[0][rows].sum() / per_prompt[1][rows].sum() for rows in drawn]
+        figures["low"], figures["high"] = np.quantile(means, [0.025, 0.975]).tolist()
+    if sums.size >= 8 and sums.sum() > 0:
+        figures["top"] = float(sums.max() / sums.sum())
+    return figures
 
 
 SPREAD_KEYS = {"low": "eval/reverse_kl_low", "high": "eval/reverse_kl_high", "top": "eval/reverse_kl_top"}

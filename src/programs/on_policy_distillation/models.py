@@ -4,6 +4,7 @@ from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_SPECS, has_embedded_data
 from parts.foundation.messages import need
+from parts.learning.optimizer import adamw, default_learning_rate
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
 from parts.networks.models import end_and_pad_ids, load_policy
@@ -44,3 +45,14 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
         teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
         models.teachers.append(teacher)
     return models
+
+
+def student_learning_rate(config: Config, parameters: int) -> float:
+    """The learning rate, by model size where the setting is 0."""
+    return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+
+
+def make_optimizer(config: Config, models):
+    """AdamW over the student's trained weights."""
+    size = sum(p.numel() for p in models.policy.parameters())
+    return adamw(config, [(models.policy, student_learning_rate(config, size))])

@@ -2,11 +2,6 @@
 
 import math
 
-from parts.learning.advantages import grpo_advantages, mean_advantages, rloo_advantages
-from programs.on_policy_distillation.settings import ESTIMATORS
-
-ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))
-
 
 def divergence(student, teacher, beta: float):
     """Generalised Jensen-Shannon divergence of two distributions, and its gradient (Agarwal 2024, eq. 1).

@@ -7,7 +7,7 @@ from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.idle_settings import say_idle
 from parts.foundation.messages import need
 from parts.foundation.settings import check_trainer, in_order, parse_settings, setting
-from parts.learning.aggregation import AGGREGATIONS
+from parts.learning.losses import AGGREGATIONS
 from parts.learning.trainer_settings import RolloutSettings
 
 OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence

@@ -5,19 +5,13 @@ import time
 
 from parts.environments.conversations import Conversation
 from parts.environments.play import play
-from parts.environments.play_setup import PlaySetup, check_fits, pieces, score_talks, score_weights
-from parts.networks.models import Models, unwrapped
+from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.networks.models import Models
 from parts.rewards.reward_texts import visible_text
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config
-
-
-def check_positions(config: Config, models: Models) -> None:
-    """Raise UserError if a conversation can be longer than the model's positions."""
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    check_fits(config, limit)
 
 
 def converse(
@@ -31,21 +25,21 @@ def converse(
     """
     width = 0 if noise is None else noise.shape[1] // config.max_turns
 
-    def conversations(mine: list[dict], draws) -> list[dict]:
+    def conversations(local_rows: list[dict], draws) -> list[dict]:
         generate = turn_sampler(engine)
 
         def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
-            own = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
-            return generate(prompts, own, numbers)
+            answer_draws = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
+            return generate(prompts, answer_draws, numbers)
 
         start = time.perf_counter()
-        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        talks = play(local_rows, setup.environments, setup.bridge, answer, setup.limits, setup.form)
         sampled = time.perf_counter()
-        values = score_talks(setup, mine, talks, reward)
+        values = score_talks(setup, local_rows, talks, reward)
         count_seconds(timer, start, sampled)
         weights = score_weights(reward, values[0]) if values else {}
-        found = zip(mine, talks, values, strict=True)
-        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in found]
+        played = zip(local_rows, talks, values, strict=True)
+        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in played]
 
     return shared_out(conversations, rows, noise)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from parts.learning.advantages import estimator
 from parts.running.memory import (
     backward_peak,
     decoder_shape,
@@ -29,7 +30,7 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
         longest = config.conversation_tokens
     run = update_pass(config, model, longest, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
-    networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
+    networks = 2 if estimator(config).critic and config.critic == "separate" else 1
     kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0

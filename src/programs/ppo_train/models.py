@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need
+from parts.learning.advantages import estimator
+from parts.learning.optimizer import adamw, learning_rates
 from parts.networks.adapters import adapter_settings, keep_as_reference
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
 from parts.networks.models import Models, add_lora, end_and_pad_ids, load_network, load_policy, unwrapped
 from parts.networks.tokenizers import load_tokenizer
-from parts.rewards.reward_calls import call_limits
-from parts.rewards.rewards import Reward
 from programs.ppo_train.settings import Config
 
 
@@ -43,7 +42,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
 
     tokenizer = load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
-    critic = make_critic(config, policy, device) if config.advantage == "gae" else None
+    critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:
         import torch
 
@@ -69,6 +68,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     return models
 
 
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task with its data."""
-    return Reward(specs_for(config.data, config.reward), call_limits(config))
+def make_optimizer(config: Config, models: Models):
+    """AdamW over the policy, and the critic where there is one."""
+    rates = learning_rates(config, sum(p.numel() for p in models.policy.parameters()))
+    return adamw(config, [pair for pair in zip((models.policy, models.critic), rates, strict=True) if pair[0]])

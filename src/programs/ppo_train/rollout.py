@@ -1,94 +1,188 @@
-"""The batch of a step, with dynamic sampling."""
+"""The rollout: prompts drawn, completions sampled and measured; dynamic sampling; the held-out evaluation."""
 
 import math
 from collections.abc import Callable
 
-from parts.data.pass_band import draw_rows
-from parts.learning.shaping import all_equal, shaped_score
+from parts.data.held_out import overlap_metric
+from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
+from parts.data.prompts import batch_rows
+from parts.environments.play import play_metrics
+from parts.learning.advantages import all_equal, estimator, shaped_score
 from parts.networks.models import Models
+from parts.networks.numerics import explained_variance, masked_mean
+from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
+from parts.running.checkpoints import TrainState
+from parts.running.run_log import reward_means
 from parts.sampling.rollouts import collect
 from programs.ppo_train.settings import Config
 
 MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one
 
 
-def groups_to_sample(config: Config, missing: int, lately: list[float]) -> int:
-    """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.
-
-    With n groups that are kept at rate p, n p - sqrt(n p (1 - p)) = missing: enough in about five rounds of six.
+class Sampler:
+    """Samples the batches of a run, and keeps what it learns from them: pass rates of prompts, groups that differed.
 
     Args:
-        lately: `kept_lately`.
+        rows: the training prompts.
+        state: of the run, at its start or where it goes on.
+        sample: scores one completion a row, as `collect` does.
     """
-    kept, sampled = lately
-    most = int(missing * config.max_oversampling)
-    if not kept:  # nothing is known, or none differed
-        return most if sampled else missing
-    p = kept / sampled
-    spread = math.sqrt(p * (1 - p))
-    root = (spread + math.sqrt(spread**2 + 4 * p * missing)) / (2 * p)
-    return max(missing, min(math.ceil(root**2 - 1e-9), most))
 
+    def __init__(
+        self,
+        config: Config,
+        models: Models,
+        engine,
+        reward: Reward,
+        rows: list[dict],
+        state: TrainState,
+        sample: Callable = collect,
+    ):
+        self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
+        self.sample, self.position = sample, state.prompts
+        self.pass_rates, self.kept = state.pass_rates, state.kept
 
-def kept_lately(config: Config, lately: list[float], drawn: list[dict]) -> list[float]:
-    """[groups that differed, groups sampled] of the steps so far, older ones counting less, after a step's samples."""
-    size = config.group_size
-    differ = [not all_equal(config, drawn[i : i + size]) for i in range(0, len(drawn), size)]
-    return [MEMORY * old + new for old, new in zip(lately, (sum(differ), len(differ)), strict=True)]
+    def state(self) -> dict:
+        """The fields of TrainState that are the sampler's."""
+        return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
 
+    def metrics(self) -> dict[str, float]:
+        """Where the pass rates of the prompts lie, with --keep_between."""
+        return band_metrics(self.config, self.pass_rates, len(self.rows)) if self.config.keep_between else {}
 
-def rollout(
-    config: Config,
-    models: Models,
-    engine,
-    reward: Reward,
-    rows: list,
-    step: int,
-    start: int,
-    timer: dict,
-    sample: Callable = collect,
-    lately: tuple[float, float] = (0.0, 0.0),
-    rates: dict | None = None,
-):
-    """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
+    def rollout(self, step: int, timer: dict) -> tuple[list[dict], list[dict]]:
+        """Sample the batch of a step, `group_size` completions of each prompt, from the next prompts of the stream.
 
-    With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
-    ones, in at most `max_refills` further rounds; places still open then go to such groups, which train nothing.
-    Groups that differ beyond the batch are not used.
+        With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly
+        sampled ones, in at most `max_refills` further rounds; places still open then go to such groups, which train
+        nothing. Groups that differ beyond the batch are not used.
 
-    Args:
-        sample: what takes the place of `collect`.
-        lately: `kept_lately` of the steps before.
-        rates: running pass rates of the prompts, with `keep_between`.
+        Returns:
+            (samples of the batch, all that were sampled).
+        """
+        config, size = self.config, self.config.group_size
+        self.engine.sync(step)
+        prompts, kept, spare, drawn = config.batch_size // size, [], [], []
+        for attempt in range(1 + config.dynamic_sampling * config.max_refills):
+            samples = self.round(step, attempt, self.groups_to_sample(prompts - len(kept)), timer)
+            drawn += [one | {"round": attempt} for one in samples]
+            for i in range(0, len(samples), size):
+                group = samples[i : i + size]
+                (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
+            if len(kept) >= prompts:
+                break
+        differ = [not all_equal(config, drawn[i : i + size]) for i in range(0, len(drawn), size)]
+        self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
+        if config.keep_between:
+            seen = [(s["number"], passes_fully(s["rewards"])) for s in drawn]
+            self.pass_rates = next_rates(self.pass_rates, seen)
+        chosen = (kept + spare)[:prompts]
+        batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
+        return batch, drawn
 
-    Returns:
-        (samples of the batch, all that were sampled, the stream's next position).
-    """
-    import numpy as np
+    def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
+        """Scored completions of `count` prompts, those of a prompt beside each other."""
+        import numpy as np
 
-    prompts, size = config.batch_size // config.group_size, config.group_size
-    kept, spare, drawn = [], [], []
-    for attempt in range(1 + config.dynamic_sampling * config.max_refills):
-        count = groups_to_sample(config, prompts - len(kept), lately)
-        picked, start = draw_rows(config, rows, start, count, rates or {})
-        seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
+        config, size = self.config, self.config.group_size
+        picked = self.draw(count)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
+        seed = [config.seed, 3, step, attempt] if attempt else [config.seed, 3, step]
         noise = np.random.default_rng(seed).random((count * size, width))
-        samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
-        if config.advantage == "remax":
-            greedy = sample(config, models, engine, reward, picked, None, timer)
+        given = self.config, self.models, self.engine, self.reward
+        samples = self.sample(*given, [row for row in picked for _ in range(size)], noise, timer)
+        if estimator(config).greedy:
+            greedy = self.sample(*given, picked, None, timer)
             for i, one in enumerate(samples):
                 one["baseline"] = shaped_score(config, greedy[i // size])
         for i, one in enumerate(samples):
             one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
-        drawn += [one | {"round": attempt} for one in samples]
-        for i in range(0, len(samples), size):
-            group = samples[i : i + size]
-            (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
-        if len(kept) >= prompts:
-            break
-    chosen = (kept + spare)[:prompts]
-    batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
-    return batch, drawn, start
+        return samples
+
+    def draw(self, count: int) -> list[dict]:
+        """The next prompts of the stream; those outside --keep_between are mostly passed over."""
+        if not self.config.keep_between:
+            self.position += count
+            return batch_rows(self.rows, self.config, self.position - count, count)
+        given = self.config, len(self.rows), self.position, count, self.pass_rates
+        picked, self.position = draw_in_band(*given)
+        return [self.rows[i] | {"number": i} for i in picked]
+
+    def groups_to_sample(self, missing: int) -> int:
+        """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.
+
+        With n groups that are kept at rate p, n p - sqrt(n p (1 - p)) = missing: enough in about five rounds of six.
+        """
+        kept, sampled = self.kept
+        most = int(missing * self.config.max_oversampling)
+        if not kept:  # nothing is known, or none differed
+            return most if sampled else missing
+        p = kept / sampled
+        spread = math.sqrt(p * (1 - p))
+        root = (spread + math.sqrt(spread**2 + 4 * p * missing)) / (2 * p)
+        return max(missing, min(math.ceil(root**2 - 1e-9), most))
+
+
+def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, KL to the reference, lengths, explained variance, speed.
+
+    `samples` are all that were sampled; with dynamic sampling, `batch` holds only those that train.
+    """
+    import statistics
+
+    scores = [s["score"] for s in samples]
+    lengths = sampled_lengths(samples)
+    metrics = {
+        "reward/mean": statistics.fmean(scores),
+        "reward/std": statistics.pstdev(scores),
+        **{f"reward/{name}": mean for name, mean in reward_means(samples).items()},
+        "rollout/length_mean": statistics.fmean(lengths),
+        "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
+        "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
+    }
+    if "talk" in samples[0]:
+        metrics |= play_metrics([s["talk"] for s in samples])
+    if "values" in batch:
+        spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
+        metrics["value/explained_variance"] = spread
+    if config.group_size > 1:
+        groups = [samples[i : i + config.group_size] for i in range(0, len(samples), config.group_size)]
+        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
+    if config.dynamic_sampling:
+        metrics["rollout/samples"] = len(samples)
+        metrics["rollout/rounds"] = 1 + max(s.get("round", 0) for s in samples)
+        differ = sum(not all_equal(config, group) for group in groups)
+        metrics["rollout/unused"] = max(0, differ * config.group_size - config.batch_size)
+    if "ref_logprobs" in batch and "old_logprobs" in batch:
+        metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
+        metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()
+    if "old_logprobs" in batch:
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]).abs() * batch["response_mask"]
+        metrics["rollout/logprob_gap_max"] = gap.max().item()
+    return metrics
+
+
+def sampled_lengths(samples: list[dict]) -> list[int]:
+    """Tokens that were sampled, of each sample; tools' and replies' are not."""
+    return [sum(s["response_mask"]) if "response_mask" in s else len(s["response_ids"]) for s in samples]
+
+
+def evaluate(
+    config: Config, models: Models, engine, reward: Reward, rows: list[dict], sample: Callable = collect
+) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first.
+
+    `sample` takes the place of `collect`.
+    """
+    samples = sample(config, models, engine, reward, rows, None, {})
+    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
+    metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
+    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
+    if "talk" in samples[0]:
+        played = play_metrics([s["talk"] for s in samples])
+        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
+        metrics["eval/calls_mean"] = played["tool/calls_mean"]
+    return metrics, samples

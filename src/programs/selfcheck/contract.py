@@ -146,7 +146,7 @@ SCRIPT = (
     Needed("switch_checkpointing(models, on)", "recomputation of layers on or off"),
     Needed("accumulate_gradients(config, models, batch, rows, scaler)", "adds the gradients of one minibatch"),
     Needed("make_optimizer(config, models) -> optimizer", "as the run has it"),
-    Needed("update(config, models, optimizer, scaler, batch, step, health)", "all optimizer steps of one step"),
+    Needed("update(config, models, optimizer, scaler, batch, step, ...)", "all optimizer steps of one step"),
     Needed("policy_loss(logprobs, old_logprobs, advantages, ...)", "or, for other losses, the entry of LOSSES"),
     Needed("gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)", "[B, T]", "gae_lambda"),
 )

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import types
 
 from programs.selfcheck.contract import SCRIPT_TALKS, lacking
@@ -248,9 +249,10 @@ class ScriptsTrainer:
         config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         optimizer = self.module.make_optimizer(config, models)
-        health = {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
-        step = getattr(config, "critic_warmup_steps", 0)
-        self.module.update(config, models, optimizer, self.scaler(), batch, step, health)
+        given = config, models, optimizer, self.scaler(), batch, getattr(config, "critic_warmup_steps", 0)
+        asked = inspect.signature(self.module.update).parameters
+        older = {"health": {"bad": 0}} if "health" in asked else {}  # copies of older trainers
+        self.module.update(*given, **older)
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
-from parts.learning.shaping import overlong_penalty
+from parts.learning.advantages import overlong_penalty
 from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_texts import visible_text
 from programs.verl_train.engine_overrides import cpus_needed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.environments.play import play
 from parts.environments.play_setup import PlaySetup, load_with_reward, score_talks, score_weights
-from parts.learning.shaping import length_penalty
+from parts.learning.advantages import length_penalty
 from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.environment_job import environment_setup

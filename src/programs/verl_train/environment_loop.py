@@ -15,7 +15,7 @@ from parts.environments.play_setup import PlaySetup, score_talks, score_weights
 from parts.environments.tool_runs import SHORT_INTERVAL
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import RewardError, UserError
-from parts.learning.shaping import overlong_penalty
+from parts.learning.advantages import overlong_penalty
 from parts.rewards.reward_calls import CallLimits
 from parts.rewards.rewards import Reward
 from programs.verl_train.data import row_columns

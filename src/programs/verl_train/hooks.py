@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from parts.learning.advantages import gpg_advantages, maxrl_advantages
+from parts.learning.advantages import gpg_advantages, maxrl_advantages, overlong_penalty
 from parts.learning.own_functions import own_function
-from parts.learning.shaping import overlong_penalty
 from parts.rewards.reward_texts import visible_text
 from programs.verl_train.model_files import end_ids_of
 from programs.verl_train.names import OWN_NAME

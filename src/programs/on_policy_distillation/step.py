@@ -1,0 +1,156 @@
+"""One step: rollout, what the teachers say of it, update, in the order of the data."""
+
+import math
+import time
+
+from parts.foundation.processes import sum_over_processes
+from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
+from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
+from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.forward import predicting_states, token_logprobs
+from parts.networks.precision import autocast
+from parts.networks.shared_prompts import shared_length
+from parts.running.checkpoints import TrainState
+from parts.running.run_log import note_advantages
+from programs.on_policy_distillation.advantages import distillation_advantages
+from programs.on_policy_distillation.metrics import batch_metrics
+from programs.on_policy_distillation.objective import COMPARED
+from programs.on_policy_distillation.rollout import rollout_batch
+from programs.on_policy_distillation.settings import Config
+from programs.on_policy_distillation.teacher_figures import by_teacher, pieces_of, server_tensors, teacher_figures
+from programs.on_policy_distillation.token_gradients import TOKEN_FIGURES, token_gradients
+
+STATISTICS = {"policy/loss": "sum", "policy/ratio_max": "max"} | dict.fromkeys(TOKEN_FIGURES, "mean")
+
+
+def train_step(config: Config, models, engine, reward, rows: list[dict], optimizer, scaler, state: TrainState):
+    """Do one step; returns its metrics, its samples, and the fields of the state after it."""
+    timer = {}
+    engine.sync(state.step)
+    samples, prompts = rollout_batch(config, models, engine, reward, rows, state.step, state.prompts, timer)
+    begin = time.perf_counter()
+    batch = make_experience(config, models, samples, config.kl_coef)
+    note_advantages(samples, batch)
+    metrics = batch_metrics(config, batch, samples, timer)
+    measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
+    timer["update"] = time.perf_counter() - begin
+    metrics |= measured | {f"time/{phase}": seconds for phase, seconds in timer.items()}
+    return metrics, samples, {"prompts": prompts, "bad": bad}
+
+
+def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
+    """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
+
+    The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
+    """
+    import torch
+
+    batch = collate(samples, models.pad_id, models.device)
+    shape, response = batch["input_ids"].shape, batch["response_mask"]
+    per_row = {"teacher": [s.get("teacher", 0) for s in samples], "offpolicy": ["offpolicy" in s for s in samples]}
+    for name, values in per_row.items():
+        batch[name] = torch.tensor(values, device=models.device)[:, None].expand(shape)
+    widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
+    batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
+    batch |= server_tensors(samples, batch)
+    sampled, made = config.objective == "policy_gradient", []
+    weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
+    if config.ppo_epochs * config.minibatches > 1 or weighed:
+        made.append("old_logprobs")
+    if sampled and "teacher_logprobs" not in batch:
+        made += ["teacher_logprobs", "teacher_entropy"]
+    if made:
+        batch |= frozen_passes(config, models, batch, made)
+    if sampled or config.reward_coef:
+        batch["advantages"] = distillation_advantages(config, batch, samples, kl_coef)
+    if weighed:
+        mask, bounds = batch["loss_mask"] * ~batch["offpolicy"], (config.mismatch_low, config.mismatch_high)
+        old, sampler = batch["old_logprobs"], batch["rollout_logprobs"]
+        batch["corrections"] = mismatch_weights(old, sampler, mask, mismatch_mode(config), *bounds)
+    return batch
+
+
+def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict:
+    """Those of old_logprobs, teacher_logprobs and teacher_entropy that are asked for, [B, T], without gradient.
+
+    With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
+    """
+    import torch
+
+    shape = batch["input_ids"].shape
+    made = {name: torch.zeros(shape, device=models.device) for name in names}
+    if "teacher_logprobs" in made:
+        count = min(COMPARED, *(t.width for t in models.teachers))
+        made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
+    for teacher, rows in by_teacher(models, batch, range(shape[0])):
+        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
+            piece, columns = trimmed(batch, piece_rows)
+            if "old_logprobs" in made:
+                with torch.no_grad(), autocast(config, models.device):
+                    hidden = predicting_states(models.policy, piece)
+                    made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+            if "teacher_logprobs" in made:
+                mask = piece["loss_mask"].bool()
+                figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
+                for name, flat in figures.items():
+                    part = made[name].new_zeros(*mask.shape, *made[name].shape[2:])
+                    part[mask] = flat[..., : part.shape[-1]] if part.dim() > 2 else flat
+                    made[name][piece_rows, columns] = part
+    return {name: sum_over_processes(x) for name, x in made.items()}
+
+
+def update(config: Config, models, optimizer, scaler, batch: dict, step: int, bad: int = 0) -> tuple[dict, int]:
+    """Train on the batch; returns metrics, and non-finite updates in a row, `bad` of them before this step."""
+    switch_checkpointing(models, config.gradient_checkpointing)
+
+    def accumulate(rows) -> Statistics:
+        return accumulate_gradients(config, models, batch, rows, scaler)
+
+    metrics, bad = run_updates(config, optimizer, scaler, step, bad, accumulate)
+    switch_checkpointing(models, False)
+    unmeasured = set() if "old_logprobs" in batch else {"policy/ratio_max"}
+    if "old_logprobs" not in batch and "advantages" not in batch:
+        unmeasured |= {"policy/clip_frac", "kl/approx"}
+    return {k: v for k, v in metrics.items() if k not in unmeasured and not math.isnan(v)}, bad
+
+
+def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> Statistics:
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
+
+    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
+    Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`. Means
+    are over the tokens that the student sampled, NaN where the teacher does not give them.
+    """
+    import torch
+
+    index = torch.as_tensor(rows, device=models.device)
+    tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
+    sampled = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
+    scale = scaler.scale(torch.ones((), device=models.device))
+    statistics = Statistics(STATISTICS, models.device)
+    pieces = [
+        (teacher, piece_rows)
+        for teacher, local_rows in by_teacher(models, batch, rows)
+        for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
+    ]
+    only_nll = config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"  # the teacher has nothing to say
+    for teacher, piece_rows in pieces:
+        piece, _ = trimmed(batch, piece_rows)
+        mask = piece["loss_mask"].bool()
+        flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
+        flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]
+        with autocast(config, models.device):
+            states = predicting_states(models.policy, piece)[mask]  # [N, H]
+        leaf = states.detach().requires_grad_()
+        read = "teacher_logprobs" not in piece and not only_nll
+        teacher_states = teacher.states(piece)[mask] if read else None
+        for part in pieces_of(config, models.policy, len(leaf)):
+            known = {name: x[part] for name, x in flat.items()}
+            dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
+            loss, figures, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
+            means = torch.where(known["offpolicy"][:, None], 0.0, figures).sum(0) / sampled
+            statistics.add(dict(zip(TOKEN_FIGURES, means, strict=True)))
+            statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
+        states.backward(leaf.grad)
+    sum_gradients([models.policy])
+    return statistics

@@ -1,0 +1,188 @@
+"""One step: rollout, experience, update, in the order of the data."""
+
+import time
+
+from parts.foundation.processes import sum_over_processes
+from parts.learning.advantages import agreed_advantages
+from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
+from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
+from parts.networks.adapters import as_reference
+from parts.networks.batches import collate, micro_batches, own_rows, trimmed
+from parts.networks.forward import predicting_states, token_logprobs, token_values
+from parts.networks.models import Models
+from parts.networks.precision import autocast
+from parts.networks.shared_prompts import shared_length
+from parts.running.checkpoints import TrainState
+from parts.running.run_log import note_advantages
+from programs.ppo_train.chosen_tokens import chosen_tokens, draws
+from programs.ppo_train.rollout import Sampler, sample_metrics
+from programs.ppo_train.settings import Config
+
+POLICY_STATISTICS = {  # what an update measures of the policy, and its reduction
+    **{"policy/loss": "sum", "policy/clip_frac": "mean", "policy/entropy": "mean", "policy/ratio_max": "max"},
+    **{"kl/approx": "mean", "mismatch/weight_mean": "mean", "mismatch/kl": "mean", "mismatch/cut_frac": "mean"},
+}
+KL_STATISTICS = {"kl/ref": "mean", "kl/ref_completion": "sum"}
+
+
+def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scaler, state: TrainState):
+    """Do one step; returns its metrics, its samples, and the fields of the state after it."""
+    timer = {}
+    samples, drawn = sampler.rollout(state.step, timer)  # all processes share the prompts, each gets the whole batch
+    begin = time.perf_counter()
+    batch = make_experience(config, models, samples, state.kl_coef)
+    note_advantages(samples, batch)
+    metrics = sample_metrics(config, batch, drawn, timer)
+    measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
+    metrics |= measured | sampler.metrics()
+    timer["update"] = time.perf_counter() - begin
+    metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
+    after = sampler.state() | {"bad": bad, "kl_coef": state.kl_coef}
+    if models.reference:
+        metrics["kl/coef"] = state.kl_coef
+    if models.reference and config.kl_target:
+        kl, count = metrics["kl/ref_completion"], config.batch_size
+        after["kl_coef"] = next_kl_coef(state.kl_coef, kl, config.kl_target, config.kl_horizon, count)
+    return metrics, samples, after
+
+
+def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
+    """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
+
+    With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
+    Without a reference or critic, rows that will train nothing are not run through the policy.
+    """
+    import torch
+
+    batch = collate(samples, models.pad_id, models.device)
+    kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") for s in samples]
+    batch["loss_mask"] = batch["response_mask"] * torch.tensor(kept, device=models.device)[:, None]
+    names = [name for name, network in (("values", models.critic), ("ref_logprobs", models.reference)) if network]
+    kl_first = models.reference and config.kl_in == "reward"  # else the update measures it on its way
+    if config.ppo_epochs * config.minibatches > 1 or kl_first:
+        names.append("old_logprobs")
+    early = not models.critic and not models.reference  # then the advantages depend on no network
+    if early:
+        batch |= agreed_advantages(config, batch, samples, kl_coef)
+    rows = contributing(config, batch) if early else list(range(len(samples)))
+    made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
+    local_rows, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
+        piece, columns = trimmed(batch, piece_rows)
+        for name, x in frozen_outputs(config, models, piece, made).items():
+            made[name][piece_rows, columns] = x
+    batch |= {name: sum_over_processes(x) for name, x in made.items()}
+    if "old_logprobs" in made and len(rows) < len(samples):  # so that they show no gap to the sampler
+        absent = torch.ones(len(samples), dtype=torch.bool, device=models.device)
+        absent[rows] = False
+        batch["old_logprobs"][absent] = batch["rollout_logprobs"][absent]
+    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)
+
+
+def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
+    """Those of values, old_logprobs and ref_logprobs that are asked for, [B, T], without gradient."""
+    import torch
+
+    critic, made = models.critic, {}
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = None
+        if "old_logprobs" in names or (critic and not critic.backbone):
+            hidden = predicting_states(models.policy, piece)
+        if "old_logprobs" in names:
+            made["old_logprobs"] = token_logprobs(config, models.policy, hidden, piece)[0]
+        if critic:
+            hidden = predicting_states(critic.backbone, piece) if critic.backbone else hidden
+            made["values"] = token_values(critic, hidden) * piece["response_mask"]
+        if models.reference:
+            with as_reference(models.policy):
+                hidden = predicting_states(models.reference, piece)
+                made["ref_logprobs"] = token_logprobs(config, models.reference, hidden, piece)[0]
+    return made
+
+
+def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, bad: int = 0) -> tuple[dict, int]:
+    """Train on the batch; returns metrics, and non-finite updates in a row, `bad` of them before this step."""
+    train_policy = step >= config.critic_warmup_steps
+    if LOSSES[config.loss].chooses_tokens:
+        batch = batch | {"draw": draws(config, models, batch, step)}
+    switch_checkpointing(models, config.gradient_checkpointing)
+
+    def accumulate(rows) -> Statistics:
+        return accumulate_gradients(config, models, batch, rows, scaler, train_policy)
+
+    result = run_updates(config, optimizer, scaler, step, bad, accumulate, set(contributing(config, batch)))
+    switch_checkpointing(models, False)
+    return result
+
+
+def accumulate_gradients(
+    config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True
+) -> Statistics:
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
+
+    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
+    Rows that contribute nothing are left out of the networks; they count in the weights.
+    """
+    import torch
+
+    whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
+    tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
+    active = set(contributing(config, batch))
+    rows = [int(row) for row in rows if int(row) in active]
+    trained = batch["loss_mask"][torch.as_tensor(rows, dtype=torch.long, device=models.device)].sum().clamp(min=1)
+    statistics = Statistics(declared(config, models, train_policy), models.device)
+    if LOSSES[config.loss].chooses_tokens and train_policy:
+        batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
+    networks = [network for network, on in ((models.policy, train_policy), (models.critic, models.critic)) if on]
+    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
+    for piece_rows in pieces:
+        piece, _ = trimmed(batch, piece_rows)
+        mask, loss, hidden = piece["loss_mask"], 0.0, None
+        with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
+            if train_policy or not models.critic.backbone:
+                hidden = predicting_states(models.policy, piece)
+        if train_policy:
+            loss = policy_share(config, models, piece, hidden, (tokens, sequences, trained), statistics)
+            if not models.critic or models.critic.backbone:
+                scaler.scale(loss).backward()  # frees this graph before the critic's is built
+                loss = 0.0
+        if models.critic:
+            with autocast(config, models.device):
+                if models.critic.backbone:
+                    hidden = predicting_states(models.critic.backbone, piece)
+            values = token_values(models.critic, hidden)
+            error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
+            statistics.add({"value/loss": error.detach()})
+            scaler.scale(loss + config.vf_coef * error).backward()
+    sum_gradients(networks)
+    return statistics
+
+
+def declared(config: Config, models: Models, train_policy: bool) -> dict[str, str]:
+    """The statistics of an update and their reductions; `kl/ref` where it was not measured before the update."""
+    single = config.ppo_epochs * config.minibatches == 1
+    measures_kl = train_policy and models.reference and config.kl_in == "loss" and single
+    names = (POLICY_STATISTICS if train_policy else {}) | (KL_STATISTICS if measures_kl else {})
+    return names | ({"value/loss": "sum"} if models.critic else {})
+
+
+def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple, statistics: Statistics):
+    """A micro-batch's share of the policy's loss, with its graph.
+
+    Args:
+        hidden: [B, T, H], the states that predict each token.
+        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+    """
+    tokens, sequences, trained = whole
+    mask = piece["loss_mask"]
+    weights = token_weights(mask, config, tokens, sequences)
+    logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
+    per_token, measured = policy_terms(config, piece, logprobs)
+    statistics.add({"policy/loss": (per_token.detach() * weights).sum()})
+    statistics.add({"policy/ratio_max": (measured.pop("policy/ratio_max") * mask).max()})
+    kl = measured.pop("kl/ref", None)
+    if "kl/ref" in statistics.values and kl is not None:
+        measured["kl/ref"] = kl
+        statistics.add({"kl/ref_completion": (kl * mask).sum() / sequences})
+    statistics.add_means(measured | {"policy/entropy": entropy.detach()}, mask, trained)
+    return ((per_token - config.entropy_coef * entropy) * weights).sum()

@@ -1,0 +1,74 @@
+"""How many files of src/ somebody opens who follows one default step, from the rollout to the checkpoint."""
+
+import sys
+import threading
+from collections import Counter
+
+import pytest
+from conftest import ROOT
+
+from parts.running.progress import Progress
+from programs.ppo_train.run import train
+from programs.ppo_train.settings import Config
+
+SRC = f"{ROOT / 'src'}/"
+OF_THE_STEP = ("programs", "learning", "running", "foundation")  # what is not networks, data, rewards and samplers
+
+
+def folder_of(path: str) -> str:
+    first, second = path.split("/")[:2]
+    return first if first == "programs" else second
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Files of src/ in which functions were called during the first step of a default run."""
+    files, begin, end_step = Counter(), Progress.begin, Progress.end_step
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(SRC):
+            files[frame.f_code.co_filename.removeprefix(SRC)] += 1
+
+    def begin_noting(self):
+        begin(self)
+        sys.setprofile(note)
+        threading.setprofile(note)
+
+    def end_noting(self, *step):
+        code = end_step(self, *step)
+        sys.setprofile(None)
+        threading.setprofile(None)
+        return code
+
+    monkeypatch.setattr(Progress, "begin", begin_noting)
+    monkeypatch.setattr(Progress, "end_step", end_noting)
+    few = {
+        "steps": 2,
+        "batch_size": 8,
+        "score_while_sampling": "never",
+        "eval_every": 0,
+        "eval_rows": 8,
+        "plot_every": 0,
+        "save_every": 0,
+    }
+    try:
+        assert train(Config(output_dir=str(tmp_path / "run"), **few)) == 0
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return sorted(files)
+
+
+def test_a_default_step_opens_few_files(opened, no_curves):
+    own = [path for path in opened if folder_of(path) in OF_THE_STEP]
+    assert "programs/ppo_train/step.py" in own
+    assert len(own) <= 8, own
+    assert len(opened) <= 25, opened
+
+
+def test_the_step_is_one_short_read():
+    for program in ("ppo_train", "on_policy_distillation"):
+        text = (ROOT / "src" / "programs" / program / "step.py").read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 200, program
+        order = [text.index(f"def {name}(") for name in ("train_step", "make_experience", "update")]
+        assert order == sorted(order), "in the order of the data"

@@ -1,0 +1,47 @@
+"""The state of a run, and what an update measures."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from parts.learning.optimizer import Statistics
+from parts.running.checkpoints import TrainState, restore
+from programs.ppo_train.settings import Config
+
+
+def test_the_state_is_written_in_one_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TrainState().step = 1
+
+
+@pytest.mark.parametrize(
+    ("older", "expected"),
+    [
+        ({"step": 3, "kl_coef": 0.2, "bad": 1, "seconds": 9.0}, {"prompts": 3 * 16 // 4, "kept": [0.0, 0.0]}),
+        ({"step": 3, "kl_coef": 0.2, "bad": 1, "seconds": 9.0, "prompts": 77, "gone": 1}, {"prompts": 77}),
+    ],
+)
+def test_a_checkpoint_of_an_older_version_is_read(tmp_path, older, expected):
+    torch.save({"optimizer": {}, "scaler": {}, "rng": [None]}, tmp_path / "optimizer.pt")
+    (tmp_path / "state.json").write_text(json.dumps(older))
+    empty = SimpleNamespace(load_state_dict=lambda saved: None)
+    config = Config(algorithm="grpo", batch_size=16, group_size=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("parts.running.checkpoints.restore_rng", lambda states: None)
+        state = restore(config, SimpleNamespace(device="cpu"), empty, empty, tmp_path)
+    known = {name: value for name, value in older.items() if name != "gone"} | expected
+    assert {name: getattr(state, name) for name in known} == known
+    assert restore(config, None, None, None, None) == TrainState(kl_coef=config.kl_coef)
+
+
+def test_statistics_add_sums_and_means_and_keep_the_largest():
+    statistics = Statistics({"loss": "sum", "kl": "mean", "ratio": "max"}, "cpu")
+    mask = torch.tensor([[1, 1, 0]])
+    for loss, kl, ratio in ((1.0, [[2.0, 4.0, 9.0]], 3.0), (0.5, [[1.0, 1.0, 9.0]], 2.0)):
+        statistics.add({"loss": torch.tensor(loss), "ratio": torch.tensor(ratio)})
+        statistics.add_means({"kl": torch.tensor(kl)}, mask, 4)
+    statistics.sum_over_processes()
+    assert {name: value.item() for name, value in statistics.values.items()} == {"loss": 1.5, "kl": 2.0, "ratio": 3.0}
