@@ -401,6 +401,15 @@ def engine(ev, source, **settings):
     return ev.LocalModel(config, str(source), torch.device("cpu"))
 
 
+def passes_of(model, monkeypatch):
+    """A list to which each forward pass of a model adds its (rows, tokens of a row)."""
+    assert model.engine  # it measures the cache when it is made
+    passes, network = [], model.model.base_model
+    forward = network.forward
+    monkeypatch.setattr(network, "forward", lambda **k: passes.append(k["input_ids"].shape) or forward(**k))
+    return passes
+
+
 def completions(model, requests):
     """Outputs in order."""
     found = {}
@@ -439,15 +448,13 @@ def test_greedy_is_generate_of_transformers(ev, tmp_path, family):
 def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, family, monkeypatch):
     model = engine(ev, save_random_model(family, tmp_path))
     requests = prompts_of(ev, model, 10, range(50, 90))
-    read = []
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: read.append(ids.numel()) or forward(ids, *a, **k))
+    read = passes_of(model, monkeypatch)
     shared = completions(model, requests)
-    with_sharing = sum(read)
+    with_sharing = sum(map(math.prod, read))
     read.clear()
     monkeypatch.setattr(ev, "PREFIX_MIN", 10**9)
     assert completions(model, requests) == shared
-    assert sum(read) > with_sharing + 8 * 40  # nine rows no longer read those forty tokens
+    assert sum(map(math.prod, read)) > with_sharing + 8 * 40  # nine rows no longer read those forty tokens
     alone = [completions(model, [r])[0] for r in requests]
     assert alone == shared
 
@@ -477,7 +484,7 @@ def test_sampling_follows_the_distribution(ev, tmp_path):
     for top_p in (1.0, 0.5):
         model = engine(ev, source, temperature=0.7, top_p=top_p, n=3000, batch_tokens=10**7)
         requests = [ev.Request(ids=[40, 41, 42], limit=1, sample=i) for i in range(3000)]
-        model.eos_ids = []
+        model.eos_ids.clear()
         found = torch.tensor([out["ids"][0] for out in completions(model, requests)]).bincount(minlength=262)
         probs = (model.model(torch.tensor([[40, 41, 42]])).logits[0, -1] / 0.7).softmax(-1)
         order = probs.sort(descending=True)
@@ -513,10 +520,9 @@ def test_stop_strings_end_rows_early_and_exactly(ev, tmp_path):
 
 def test_finished_rows_leave_the_batch(ev, tmp_path, monkeypatch):
     model = engine(ev, save_random_model("llama", tmp_path))
-    widths = []
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: widths.append(len(ids)) or forward(ids, *a, **k))
+    passes = passes_of(model, monkeypatch)
     outputs = completions(model, prompts_of(ev, model, 30, limit=60))
+    widths = [rows for rows, _ in passes]
     assert max(widths) == 30 and widths[-1] < 15 and len({out["tokens"] for out in outputs}) > 5
 
 
@@ -525,24 +531,25 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
     model = engine(ev, source)
     expected = completions(model, prompts_of(ev, model, 21))
     model, sizes = engine(ev, source), []
-    inner = model.generate_batch
+    inner = model.engine.generate
 
-    def scarce(requests, prefix):
-        sizes.append(len(requests))
-        if len(requests) > 3:
+    def scarce(prompts, noise):
+        sizes.append(len(prompts))
+        if len(prompts) > 3:
             raise RuntimeError("CUDA out of memory. Tried to allocate")
-        return inner(requests, prefix)
+        return inner(prompts, noise)
 
-    monkeypatch.setattr(model, "generate_batch", scarce)
+    monkeypatch.setattr(model.engine, "generate", scarce)
     assert completions(model, prompts_of(ev, model, 21)) == expected
     assert sizes[:4] == [21, 10, 5, 2]
     assert "out of memory on 21 sequences" in capsys.readouterr().err
-    monkeypatch.setattr(model, "generate_batch", lambda *a: (_ for _ in ()).throw(MemoryError("no room")))
-    with pytest.raises(ev.UserError, match="one sequence"):
-        completions(model, prompts_of(ev, model, 4))
-    monkeypatch.setattr(model, "generate_batch", lambda *a: (_ for _ in ()).throw(RuntimeError("shape")))
-    with pytest.raises(RuntimeError, match="shape"):
-        completions(model, prompts_of(ev, model, 4))
+    for error, raised, message in (
+        (MemoryError("no room"), ev.UserError, "one sequence"),
+        (RuntimeError("shape"), RuntimeError, "shape"),
+    ):
+        monkeypatch.setattr(model.engine, "generate", lambda *_, error=error: (_ for _ in ()).throw(error))
+        with pytest.raises(raised, match=message):
+            completions(model, prompts_of(ev, model, 4))
 
 
 def test_common_prefix_leaves_every_row_a_token(ev):
@@ -552,12 +559,10 @@ def test_common_prefix_leaves_every_row_a_token(ev):
 
 def test_choices_that_read_the_same_tokens_run_once(ev, monkeypatch):
     model = oracle_model("plain", 64)
-    rows = []
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: rows.append(len(ids)) or forward(ids, *a, **k))
+    passes = passes_of(model, monkeypatch)
     requests = [ev.Request(ids=[40, 41 + i], scored=[60 + c]) for i in range(3) for c in range(4)]
     model.logprob(requests, lambda i, out: None)
-    assert rows == [3]
+    assert [rows for rows, _ in passes] == [3]
 
 
 def test_lora_folder_is_the_merged_model(ev, tmp_path):

@@ -49,7 +49,7 @@ ROOMS = (
     "report",
     "run",
     "task_table",
-    "local_turns",
+    "prefix_engine",
     "local_model",
     "vllm_and_servers",
     "models",

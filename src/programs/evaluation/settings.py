@@ -77,6 +77,9 @@ class Config(BaseConfig):
     bootstrap: int = setting(2000, "bootstrap samples")
     shown_samples: int = setting(50, "samples per task in report.html")
 
+    # what the parts read and this program does not offer
+    rollout_batch_size = 10**9
+
     def __post_init__(self):
         named = [text.partition(":")[0] for text in self.task]
         self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
