@@ -5,7 +5,7 @@ from parts.data.held_out import mark_trained
 from parts.data.question_parts import warn_unread
 from parts.data.rows import check_prompt, read_rows
 from parts.foundation.bundle import held_out_source
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.messages import UserError, need, say, suggest
 from parts.foundation.settings import BaseConfig
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
@@ -53,12 +53,14 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
+        column = config.prompt_column
+        near = suggest(column, list(row)).replace("try", "try --prompt_column")
         need(
-            config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
-            "try --prompt_column NAME, or data_loader.py",
+            column in row,
+            f"{where}: got columns {', '.join(row)}; expected {column!r}"
+            + (near or "; try --prompt_column NAME, or data_loader.py"),
         )
-        prompt = row[config.prompt_column]
+        prompt = row[column]
         check_prompt(prompt, where)
         ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
         if len(ids) <= config.max_prompt_tokens:

@@ -46,6 +46,7 @@ ROOMS = (
     "prompts",
     "cache",
     "environment_task",
+    "trained_rows",
     "report",
     "run",
     "task_table",

@@ -20,6 +20,7 @@ from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request, Task
+from programs.evaluation.trained_rows import count_trained
 
 
 def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
@@ -217,9 +218,12 @@ def unique_keys(texts: list[str]) -> list[str]:
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
     """Run all tasks on one model, write its files, and return what results.json holds."""
     started, results, samples = time.perf_counter(), {}, []
+    trained = count_trained(model.source, [(task, rows) for task, rows, _ in tasks])
     for task, rows, shots in tasks:
         results[task.label], shown = run_task(config, task, model, rows, shots)
         samples += shown
+    for label, count in trained.items() if ranks()[0] == 0 else ():
+        results[label]["trained_rows"] = count
     about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
     about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
     seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}

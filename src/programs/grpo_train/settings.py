@@ -182,6 +182,11 @@ class Config(BaseConfig):
         return self.max_completion_length
 
     @property
+    def max_prompt_tokens(self) -> int:
+        """The bound of a prompt, by the name that the parts read."""
+        return self.max_prompt_length
+
+    @property
     def conversation_tokens(self) -> int:
         """Most tokens of a prompt and what follows it."""
         turns = self.max_turns if self.converses else 1
@@ -272,6 +277,7 @@ OWNED = {
     "load_best_model_at_end": "to leave it out",
     "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
+    "chat_template_kwargs": "--chat_template_kwargs",
 }
 
 # what older versions and other guides call it
