@@ -1043,6 +1043,36 @@ def test_two_files_of_completions_have_the_same_rows(ev, tmp_path, capsys):
     assert found["rows"] == 6 and found["worse"] == 4
 
 
+def trained_model(tmp_path, name: str, **settings):
+    """A model in the final/ of a run with these settings."""
+    run = tmp_path / name
+    model = save_random_model("llama", run / "final")
+    (run / "config.json").write_text(json.dumps({"output_dir": str(run), **settings}))
+    return model
+
+
+def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, capsys):
+    asked = [{"question": text, "answer": "1"} for text in ("1 + 0 =", "2 - 1 =", "3 - 2 =", "4 - 3 =")]
+    data = write_rows(tmp_path / "test.jsonl", asked)
+    turns = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+0="}]
+    first = write_rows(tmp_path / "sft.jsonl", [{"prompt": turns}])
+    then = write_rows(tmp_path / "rl.jsonl", [{"problem": "2 - 1  ="}, {"problem": "9 - 8 ="}])
+    warm = trained_model(tmp_path, "warm", data=first)
+    after = trained_model(tmp_path, "rl", data=then, prompt_column="problem", model=str(warm))
+    before = save_random_model("llama", tmp_path / "base")
+    flags = ["--task", "math", "--data", data, "--max_new_tokens", "4"]
+    for name, model, count in (("a", before, None), ("b", after, 2)):
+        assert run_here(ev, tmp_path / name, *flags, "--model", model)["tasks"]["math"].get("trained_rows") == count
+        lines = [line for line in capsys.readouterr().err.splitlines() if "was trained on rows" in line]
+        assert len(lines) == bool(count) and all("math: 2 of 4 rows" in line for line in lines)
+    compare = ["--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--output_dir", str(tmp_path / "c")]
+    assert ev.main(compare) == 0
+    assert "math: 2 of 4" in capsys.readouterr().err
+    lost = trained_model(tmp_path, "lost", data=str(tmp_path / "gone.jsonl"))
+    run_here(ev, tmp_path / "d", *flags, "--model", lost)
+    assert "note: cannot tell whether" in capsys.readouterr().err
+
+
 def test_html_escapes_what_the_model_wrote(ev, tmp_path):
     attack = "<script>alert(1)</script><img src=x onerror=alert(2)>\x00\ud800"
     rows = [{"prompt": f"p {attack}", "answer": attack, "done": f"\\boxed{{{attack}}}"}]

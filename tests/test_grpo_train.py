@@ -28,6 +28,9 @@ from conftest import (
 )
 from safetensors.torch import load_file
 
+from programs.grpo_train.data import left_tokenizer, load_task
+from programs.grpo_train.settings import Config
+
 grpo = load_script("grpo_train")
 
 SIZES = [
@@ -943,17 +946,34 @@ def test_data_of_ones_own_needs_a_reward(ours, tmp_path):
     assert code == 2 and "got --data without a reward" in error
 
 
-def test_chat_data_needs_a_template(ours, task, tmp_path):
+def test_a_base_model_trains_on_chat_rows_and_strings(ours, small, tmp_path):
+    """Messages are joined by newlines, as the other trainers do; a reward gets the form that its row has."""
     model = save_random_model("llama", tmp_path / "model", chat_template=False)
-    code, _, error = ours(*task, f"--model={model}", f"--output_dir={tmp_path / 'run'}")
-    assert code == 2 and "has no chat template" in error and "-Instruct" in error
+    chat = [{"role": "user", "content": "Add."}, {"role": "user", "content": "1+1="}]
+    rows = [{"prompt": chat, "answer": "2"}, {"prompt": "1+2=", "answer": "3"}]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "r.py").write_text(
+        "def form(prompts, completions, **kwargs):\n"
+        "    for p, c in zip(prompts, completions):\n"
+        "        assert isinstance(p, str) == isinstance(c, str), (p, c)\n"
+        "    return [float(i) for i in range(len(completions))]\n"
+    )
+    flags = [f"--model={model}", f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:form", "--steps=2"]
+    flags += ["--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=4", "--sample_every=1"]
+    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == 0, error
+    assert "messages are joined by newlines" in error
+    config = Config(model=str(model))
+    tokenizer = left_tokenizer(config)
+    loaded = load_task(config, tokenizer, str(tmp_path / "d.jsonl"))
+    assert [tokenizer.decode(row["prompt_ids"], skip_special_tokens=True) for row in loaded] == ["Add.\n1+1=\n", "1+2="]
 
 
-def test_prompts_of_two_kinds(ours, task, tmp_path):
-    lines = [{"prompt": "1+1="}, {"prompt": [{"role": "user", "content": "1+1="}]}]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    code, _, error = ours(*task, f"--data={tmp_path / 'd.jsonl'}", f"--output_dir={tmp_path / 'run'}")
-    assert code == 2 and "row 2: got prompts of two kinds" in error
+def test_a_folder_that_cannot_be_written_is_said_at_once(ours, task, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, error = ours(*task, f"--output_dir={tmp_path / 'file' / 'run'}")
+    assert code == 2 and "expected a folder to write to; try another --output_dir" in error
+    assert "TRL refuses" not in error and "Traceback" not in error
 
 
 def test_reward_column_that_does_not_exist(ours, task, small, tmp_path):

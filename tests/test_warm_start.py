@@ -17,7 +17,7 @@ from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, 
 from parts.foundation.messages import UserError
 from programs.warm_start import handover
 from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import measured, obstacles, widens
+from programs.warm_start.measure import faults_of_rounds, measured, obstacles, widens
 from programs.warm_start.samples import Sampler, chosen_samples, sampled_solutions
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
@@ -298,6 +298,26 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert found["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert set(obstacles(Config(), found)) == {"ends", "format"}
     assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
+
+
+MEASURE = {"pass_rate": 0.6, "prompts": 100, "ends": 1.0, "tokens_mean": 9.0}
+STEPS = {"loss_first": 2.0, "loss_last": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("after", "training", "clause"),
+    [
+        ({}, STEPS, ""),
+        ({"pass_rate": 0.2}, STEPS, "held-out accuracy got worse, 0.6 -> 0.2; try a lower --lr"),
+        ({"ends": 0.0}, STEPS, "nearly every completion is cut"),
+        ({"tokens_mean": 1.0}, STEPS, "the policy says nothing"),
+        ({}, {"loss_first": 2.0, "loss_last": 9.0}, "the loss rose, 2.000 -> 9.000; try a lower --lr"),
+    ],
+)
+def test_a_run_that_went_wrong_says_so(after, training, clause):
+    clauses = faults_of_rounds([MEASURE, MEASURE | after], [training])
+    assert len(clauses) == bool(clause) and clause in "".join(clauses)
+    assert not faults_of_rounds([MEASURE | after], []), "a model as it came has trained nothing"
 
 
 def test_the_command_names_the_trainer_beside_a_copy_or_in_the_bundle(tmp_path, monkeypatch):
