@@ -1073,18 +1073,6 @@ def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, cap
     assert "note: cannot tell whether" in capsys.readouterr().err
 
 
-def test_html_escapes_what_the_model_wrote(ev, tmp_path):
-    attack = "<script>alert(1)</script><img src=x onerror=alert(2)>\x00\ud800"
-    rows = [{"prompt": f"p {attack}", "answer": attack, "done": f"\\boxed{{{attack}}}"}]
-    data = tmp_path / "d.jsonl"
-    data.write_text(json.dumps(rows[0]) + "\n")
-    run_here(
-        ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done", "--model", attack[:20]
-    )
-    page = (tmp_path / "o" / "report.html").read_bytes().decode()
-    assert "<script" not in page and "<img" not in page and "&lt;script&gt;alert(1)" in page
-
-
 @pytest.mark.long
 def test_torchrun_is_one_process(first_run, tmp_path):
     folder, flags, _ = first_run

@@ -243,48 +243,12 @@ TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its valu
     "max_prompt_length": ("99", {}),  # with vLLM, see use_vllm; else it filters the data
     "shuffle_dataset": ("false", {"shuffle_dataset": False}),  # prompt_order does it, whatever the flag
 }
-ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
-    "profile": "test_profile_is_the_default_and_yaml_and_flags_win",
-    **dict.fromkeys(("model", "data", "eval_data", "reward", "sample_every"), "test_run_leaves_what_it_should"),
-    "prompt_column": "test_bad_input_is_told_in_the_users_words",
-    "allow_overlap": "test_training_prompts_as_held_out_ones_are_refused_unless_asked_for",
-    "preset": "test_gsm8k_through_the_loader_with_the_math_preset",
-    "stages": "test_stages_change_rewards_and_learning_rate_and_survive_a_kill",
-    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
-    "load_in_4bit": "test_bad_input_is_told_in_the_users_words",  # and tests/test_four_bit.py
-    **dict.fromkeys(("plot_every", "eval_every", "eval_rows"), "test_run_leaves_what_it_should"),
-    "vllm_args": "test_trls_engine_gets_a_dtype_and_the_seed",  # and tests/with_vllm
-    "check_sync": "test_logprobs_far_from_the_trainers_end_the_run",  # and tests/with_vllm
-    "resume": "test_killed_and_resumed_equals_uninterrupted",
-    "dry_run": "test_dry_run_prints_the_batch_arithmetic",
-    **dict.fromkeys(
-        ("chat", "chat_template", "chat_template_kwargs"), "test_chat_and_template_settings_decide_what_the_model_reads"
-    ),
-    "reward_timeout": "test_a_client_of_the_module_serves_several_batches",
-    "reward_concurrency": "test_a_client_of_the_module_serves_several_batches",
-    "reward_retries": "test_a_busy_judge_is_asked_again_but_a_fault_is_not",
-    **dict.fromkeys(("environment", "max_turns"), "test_conversations_are_those_of_trls_own_loop"),
-    "tools": "test_functions_are_tools",
-    **dict.fromkeys(("tool_timeout", "tool_characters", "tool_format"), "test_functions_are_tools"),
-    "keep_between": "test_a_resumed_run_draws_and_trains_the_same",
-    "max_conversation_tokens": "test_a_dry_run_shows_the_environment",
-}
 
 
 def trl_args(*flags):
     """TRL's config for a command line, for the embedded model and 40 prompts."""
     config = grpo.fill_in(grpo.parse_arguments([*map(str, flags)]), 400_000)
     return grpo.trl_config(config, grpo.plan_batches(config, 1, 40).steps)
-
-
-def test_every_setting_is_held_by_a_test():
-    names = {f.name for f in dataclasses.fields(grpo.Config)}
-    assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    files = [
-        ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment", "pass_band", "held_out")
-    ]
-    shared = "".join(file.read_text(encoding="utf-8") for file in files)
-    assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("flag", TO_TRL)
@@ -400,15 +364,6 @@ def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
         assert all(getattr(config, name) == value for name, value in settings.items())
         grpo.check_settings(config)
         grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)
-
-
-@pytest.mark.long
-def test_profile_shows_what_it_sets():
-    shown = run_script("grpo_train", "--profile", "memory", "--help").stdout
-    assert re.search(r"lora_rank RANK.*?\(default:\s+16\)", shown, re.DOTALL)
-
-
-# ------------------------------------------------------------------------------------------------ arithmetic
 
 
 @pytest.mark.parametrize(

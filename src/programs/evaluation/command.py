@@ -13,7 +13,7 @@ from programs.evaluation.comparison import print_comparison
 from programs.evaluation.models import open_models
 from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.run import evaluate, task_rows
-from programs.evaluation.settings import Config, parse_config, spread_pairs
+from programs.evaluation.settings import Config, parse_config
 from programs.evaluation.task_table import check_choices, make_task
 from programs.evaluation.trained_rows import warn_of_trained
 
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     quiet_environment()
     return exit_code(
-        lambda: run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv))),
+        lambda: run(parse_config(sys.argv[1:] if argv is None else argv)),
         mend="mend it and run the same command",
         stopped="stopped; what was computed is in the cache, the same command goes on",
     )

@@ -15,7 +15,7 @@ from parts.running.output_folder import versions, write_text
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.report import html_report, print_metrics
+from programs.evaluation.report import print_metrics
 from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
@@ -233,6 +233,5 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
         write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
-        write_text(folder / "report.html", html_report(report, samples, config.shown_samples))
         print_metrics(report)
     return report
