@@ -528,7 +528,8 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
         ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
         ({"min_rounds": 9}, "min_rounds 9"),
         ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
-        ({"teacher": "x", "rollout_engine": "vllm"}, "holds one model"),
+        ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
+        ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),
         ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
     ],
 )

@@ -26,11 +26,20 @@ def check_choices(config: Config) -> None:
     greedy = config.n > 1 and not config.temperature and not config.completion_column
     need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
     need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
-    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
+    need(
+        len(config.compare) in (0, 2),
+        f"got --compare with {len(config.compare)} files; expected two results.json; try --compare BEFORE AFTER",
+    )
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     need(all(config.stop), "got an empty --stop; expected text")
     check_environment(config)
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
+    http = config.base_url.startswith(("http://", "https://")) or not config.base_url
+    need(http, f"got base_url {config.base_url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1")
+    text, path = config.system_prompt, Path(config.system_prompt)
+    meant = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
+    got = f"got system_prompt {text!r}, which is no file; expected text, or a file that holds it"
+    need(not text or not meant or path.is_file(), f"{got}; try the path from here, {Path.cwd()}")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
     away = config.attn_implementation != "auto" and (config.engine == "vllm" or config.base_url)
