@@ -57,31 +57,31 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 # Contents
 #       129-168  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       171-175  bundle            Where this bundle and its embedded model, data and rewards lie
-#       178-308  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       311-331  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       334-610  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       613-744  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       747-886  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      889-1022  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1025-1086  extracts          The part of a Python file that some of its names need, as a file of its own
-#     1089-1095  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1098-1290  user code         What a reward may change of the process: it and the trainer have each their own
-#     1293-1444  schema examples   An example of what a JSON Schema accepts, for tests of rewards
-#     1447-1598  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     1601-1865  new reward texts  Text of a new reward: the parts by task
-#     1868-2109  port texts        Text of a port
-#     2112-2186  recipes           Which parts a task takes
-#     2189-2250  assembly          Putting texts together
-#     2253-2429  check texts       Text of checks and self-tests
-#     2432-2524  rubric            Rules of a rubric as code
-#     2527-2707  json reward       The task json_schema: text of the reward, and the cases of its self-test
-#     2710-2786  new reward        A new reward
-#     2789-2862  weights           The weights of a list of rewards
-#     2865-3005  ports             Ports between TRL and verl
-#     3008-3321  code trial        The shortest code reward, and the programs that it is tried on
-#     3324-3385  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
-#     3388-3555  short             The shortest files: a final number, and a port with the reward inside
-#     3558-3801  command           The command line
+#       178-309  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       312-332  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       335-611  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       614-745  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       748-887  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      890-1023  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1026-1087  extracts          The part of a Python file that some of its names need, as a file of its own
+#     1090-1096  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1099-1291  user code         What a reward may change of the process: it and the trainer have each their own
+#     1294-1445  schema examples   An example of what a JSON Schema accepts, for tests of rewards
+#     1448-1599  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     1602-1866  new reward texts  Text of a new reward: the parts by task
+#     1869-2110  port texts        Text of a port
+#     2113-2187  recipes           Which parts a task takes
+#     2190-2251  assembly          Putting texts together
+#     2254-2430  check texts       Text of checks and self-tests
+#     2433-2525  rubric            Rules of a rubric as code
+#     2528-2708  json reward       The task json_schema: text of the reward, and the cases of its self-test
+#     2711-2787  new reward        A new reward
+#     2790-2863  weights           The weights of a list of rewards
+#     2866-3006  ports             Ports between TRL and verl
+#     3009-3322  code trial        The shortest code reward, and the programs that it is tried on
+#     3325-3386  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
+#     3389-3556  short             The shortest files: a final number, and a port with the reward inside
+#     3559-3802  command           The command line
 
 import argparse
 import ast
@@ -227,6 +227,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

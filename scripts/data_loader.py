@@ -30,39 +30,39 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 # Contents
 #       103-142  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
 #       145-148  bundle             Where this bundle and its embedded model, data and rewards lie
-#       151-281  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       284-304  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       307-583  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       586-717  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       720-900  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       903-940  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      943-1099  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1102-1164  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1167-1258  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1261-1269  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1272-1292  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1295-1364  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
-#     1367-1377  batches            Padding, collating, micro-batches under a budget of tokens
-#     1380-1439  bad rows           Errors of rows, and limits
-#     1442-1483  media              Columns that hold images, video or audio
-#     1486-1641  messages           Chat messages
-#     1644-1812  json values        JSON values, one at a time, in bounded memory
-#     1815-1971  test checks        Tests that can be run at all
-#     1974-2130  answers and tests  Reference answers and tests, and the columns that may hold them
-#     2133-2210  passages           Texts that a question is about: passages, documents, tables
-#     2213-2431  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
-#     2434-2717  choices            Questions with choices
-#     2720-3118  forms              The forms that rows come in
-#     3121-3203  written rows       Rows that this script wrote before, or that verl reads
-#     3206-3383  form names         Forms by name, and which one a row has
-#     3386-3586  records            Records of each file format
-#     3589-3736  reading            Files, globs, hub and settings of reading
-#     3739-4062  writing            Rows written for each target
-#     4065-4376  row reader         Rows read, checked and counted
-#     4379-4530  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     4533-4598  inspection         Statistics of a data set
-#     4601-4642  held out           Held-out rows: which rows leave the training data, all those of a prompt together
-#     4645-4957  command            The command line
+#       151-282  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       285-305  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       308-584  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       587-718  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       721-901  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       904-941  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      944-1100  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1103-1165  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1168-1259  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1262-1270  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1273-1293  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1296-1365  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
+#     1368-1378  batches            Padding, collating, micro-batches under a budget of tokens
+#     1381-1440  bad rows           Errors of rows, and limits
+#     1443-1484  media              Columns that hold images, video or audio
+#     1487-1642  messages           Chat messages
+#     1645-1813  json values        JSON values, one at a time, in bounded memory
+#     1816-1972  test checks        Tests that can be run at all
+#     1975-2131  answers and tests  Reference answers and tests, and the columns that may hold them
+#     2134-2211  passages           Texts that a question is about: passages, documents, tables
+#     2214-2432  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2435-2718  choices            Questions with choices
+#     2721-3119  forms              The forms that rows come in
+#     3122-3204  written rows       Rows that this script wrote before, or that verl reads
+#     3207-3384  form names         Forms by name, and which one a row has
+#     3387-3587  records            Records of each file format
+#     3590-3737  reading            Files, globs, hub and settings of reading
+#     3740-4063  writing            Rows written for each target
+#     4066-4377  row reader         Rows read, checked and counted
+#     4380-4531  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     4534-4599  inspection         Statistics of a data set
+#     4602-4643  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4646-4958  command            The command line
 
 import argparse
 import array
@@ -200,6 +200,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

@@ -41,23 +41,23 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged
 
 # Contents
 #        77-102  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       105-235  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       238-258  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       261-284  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#       287-522  metric names         Names of metrics and settings in three kinds of logs
-#       525-767  finding advice       Findings and notes: cause, remedy, source
-#       770-866  trends               Trends of a series
-#      869-1012  logged run           A run as its log shows it
-#     1015-1121  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1124-1183  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1186-1273  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
-#     1276-1612  log reading          Reading the logs: ours, TRL's, verl's
-#     1615-1757  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
-#     1760-1828  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
-#     1831-2018  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
-#     2021-2211  findings             All checks of a run, and its verdict
-#     2214-2272  report and plot      The report and the plot
-#     2275-2340  command              The command line
+#       105-236  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       239-259  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       262-285  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#       288-523  metric names         Names of metrics and settings in three kinds of logs
+#       526-768  finding advice       Findings and notes: cause, remedy, source
+#       771-867  trends               Trends of a series
+#      870-1013  logged run           A run as its log shows it
+#     1016-1122  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1125-1184  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1187-1274  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1277-1613  log reading          Reading the logs: ours, TRL's, verl's
+#     1616-1758  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1761-1829  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     1832-2019  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2022-2212  findings             All checks of a run, and its verdict
+#     2215-2273  report and plot      The report and the plot
+#     2276-2341  command              The command line
 
 import argparse
 import ast
@@ -154,6 +154,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

@@ -39,65 +39,71 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       151-208  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       211-216  bundle              Where this bundle and its embedded model, data and rewards lie
-#       219-372  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       375-499  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       502-609  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       612-651  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       654-930  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      933-1064  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1067-1247  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1250-1402  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1405-1589  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1592-1729  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1732-1745  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1748-1759  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1762-1808  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1811-1841  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1844-2036  user code           What a reward may change of the process: it and the trainer have each their own
-#     2039-2287  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2290-2445  reward calls        Calling rewards: one event loop for async ones, with limits and retries
-#     2448-2570  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
-#     2573-2725  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2728-2931  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2934-3074  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3077-3139  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3142-3397  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3400-3549  conversations       The record of a conversation with an environment, and what the environment says …
-#     3552-3707  play                Playing conversations of a policy with environments: all that are open are …
-#     3710-3881  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3884-3925  precision           Precision: what auto stands for, TF32, the dtype of matrix products
-#     3928-4104  adapters            LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4107-4109  tokenizers          Tokenizers, loaded and saved as they were
-#     4112-4158  models              Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     4161-4365  key cache           Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     4368-4378  batches             Padding, collating, micro-batches under a budget of tokens
-#     4381-4493  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4496-4506  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     4509-4573  vllm options        vLLM: the versions that work here, and options of its engine by name
-#     4576-4592  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     4595-4615  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4618-4768  paired tests        Intervals, paired tests, pass@k
-#     4771-4813  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     4816-4947  settings            Settings
-#     4950-5027  extraction          Answers and formats found in completions
-#     5030-5069  rows and siblings   Rows, and the scripts beside this one
-#     5072-5369  tasks               What a task is; generation, mathematics, code
-#     5372-5494  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     5497-5585  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     5588-5636  prompts             Shots, templates, encoding
-#     5639-5722  cache               Completions that were computed before
-#     5725-5853  environment task    Conversations of the model with an environment
-#     5856-5925  report              Tables on the screen and in HTML
-#     5928-6140  run                 Running the tasks
-#     6143-6188  task table          Tasks by name
-#     6191-6245  local turns         Answers of a model of transformers in conversations: what was read and said up …
-#     6248-6666  local model         A model of transformers: batched sampling and scoring
-#     6669-6773  vllm and servers    Models in vLLM and on servers
-#     6776-6801  models              Opening the models that were named
-#     6804-6818  comparison          Two runs compared, row by row
-#     6821-6862  command             The command line
+#       157-220  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       223-228  bundle              Where this bundle and its embedded model, data and rewards lie
+#       231-385  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       388-522  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       525-632  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       635-674  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       677-953  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      956-1087  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1090-1270  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1273-1425  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1428-1612  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1615-1752  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1755-1769  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1772-1785  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1788-1799  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1802-1848  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1851-1881  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1884-2076  user code           What a reward may change of the process: it and the trainer have each their own
+#     2079-2327  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2330-2485  reward calls        Calling rewards: one event loop for async ones, with limits and retries
+#     2488-2610  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
+#     2613-2765  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2768-2971  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2974-3114  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3117-3179  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3182-3437  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3440-3589  conversations       The record of a conversation with an environment, and what the environment says …
+#     3592-3747  play                Playing conversations of a policy with environments: all that are open are …
+#     3750-3921  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3924-3962  numerics            Means under a mask, whitening, and log-probs with entropy in chunks of the …
+#     3965-4014  precision           Precision: what auto stands for, TF32, the dtype of matrix products
+#     4017-4193  adapters            LoRA adapters: what their folders say, and loading them onto the base that they …
+#     4196-4198  tokenizers          Tokenizers, loaded and saved as they were
+#     4201-4270  models              Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     4273-4477  key cache           Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     4480-4583  group cache         Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     4586-4599  shared prompts      A prompt that is run once for all rows that begin with it, and no pads: tokens …
+#     4602-4718  forward             One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4721-4731  batches             Padding, collating, micro-batches under a budget of tokens
+#     4734-4912  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4915-5120  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5123-5187  vllm options        vLLM: the versions that work here, and options of its engine by name
+#     5190-5206  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5209-5241  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5244-5394  paired tests        Intervals, paired tests, pass@k
+#     5397-5439  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5442-5564  settings            Settings
+#     5567-5644  extraction          Answers and formats found in completions
+#     5647-5686  rows and siblings   Rows, and the scripts beside this one
+#     5689-5986  tasks               What a task is; generation, mathematics, code
+#     5989-6111  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6114-6202  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6205-6253  prompts             Shots, templates, encoding
+#     6256-6339  cache               Completions that were computed before
+#     6342-6470  environment task    Conversations of the model with an environment
+#     6473-6552  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6555-6593  report              The table on the screen
+#     6596-6810  run                 Running the tasks
+#     6813-6862  task table          Tasks by name
+#     6865-6932  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     6935-7148  local model         A model of transformers: batched sampling and scoring
+#     7151-7252  vllm and servers    Models in vLLM and on servers
+#     7255-7280  models              Opening the models that were named
+#     7283-7297  comparison          Two runs compared, row by row
+#     7300-7343  command             The command line
 
 import argparse
 import ast
@@ -115,7 +121,6 @@ import functools
 import gc
 import gzip
 import hashlib
-import html
 import importlib
 import importlib.machinery
 import importlib.util
@@ -138,13 +143,14 @@ import sys
 import threading
 import time
 import traceback
+import unicodedata
 import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -161,6 +167,12 @@ class RewardError(UserError):
     """A reward function raised or returned something that is not a score."""
 
     code = 3
+
+
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
 
 
 class RowFlaw(UserError):
@@ -268,6 +280,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
@@ -497,6 +510,16 @@ def parse_settings(argv: list[str], config_class, description: str):
     config.given = frozenset({*in_file, *flags})
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
+
+
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
@@ -1727,6 +1750,23 @@ def joined_text(messages: list[dict]) -> str:
     """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end
+
+
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -3881,6 +3921,47 @@ def pieces(tokenizer, talk: Conversation) -> list[dict]:
     return found
 
 
+# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
 # ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
 
 
@@ -3923,6 +4004,14 @@ def compute_dtype(config: BaseConfig, device):
 
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; nothing in fp32."""
+    import torch
+
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
@@ -4123,6 +4212,24 @@ ATTENTION_KINDS = (
 )
 
 
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
 def attention_choice(config: BaseConfig) -> dict:
     """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
     kind = config.attn_implementation
@@ -4156,6 +4263,11 @@ def generation_settings(source: str):
         return GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
         return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 # ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
@@ -4365,6 +4477,247 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
     return groups
 
 
+# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
+
+# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+
+
+class Groups:
+    """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
+
+    Args:
+        pairs: [n, heads, P, D] each.
+        mask: [n, P], 1 on the tokens of the prompts.
+    """
+
+    def __init__(self, which, pairs: list[tuple], mask):
+        import torch
+
+        self.which, self.pairs, self.mask = which, pairs, mask
+        pads = torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -math.inf)
+        self.added = None if bool(mask.all()) else pads[:, None, None]  # to scores [n, heads, rows, P]
+        sizes = which.bincount(minlength=len(mask))
+        order = which.argsort(stable=True)
+        group = which[order]
+        place = torch.arange(len(which), device=which.device) - (sizes.cumsum(0) - sizes)[group]
+        self.rows = which.new_zeros(len(mask), int(sizes.max()))  # of each prompt; too many are computed for nothing
+        self.rows[group, place] = order
+        self.back = torch.empty_like(which)
+        self.back[order] = group * self.rows.shape[1] + place
+
+    def of_rows(self, chosen) -> "Groups":
+        """The groups of some rows, without the prompts that none of these has."""
+        import torch
+
+        kept, which = torch.unique(self.which[chosen], return_inverse=True)
+        if len(kept) == len(self.mask):
+            return Groups(which, self.pairs, self.mask)
+        return Groups(which, [(keys[kept], values[kept]) for keys, values in self.pairs], self.mask[kept])
+
+    def by_prompt(self, x):
+        """[B, heads, r, X] of rows as [n, heads, rows of a prompt x r, X]."""
+        return x[self.rows].transpose(1, 2).flatten(2, 3)
+
+    def by_row(self, x, r: int):
+        """The way back, [B, heads, r, X]."""
+        return x.unflatten(2, (-1, r)).transpose(1, 2).flatten(0, 1)[self.back]
+
+    def attend(self, layer: int, query, key, value, scaling: float | None):
+        """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
+
+        Args:
+            key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
+        """
+        import torch
+
+        keys, values = self.pairs[layer]
+        (heads, own), width = key.shape[1:3], keys.shape[2]
+        r = query.shape[1] // heads
+        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
+        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        if self.added is not None:
+            scores[..., :width] += self.added
+        weights = torch.softmax(scores, dim=-1).to(value.dtype)
+        seen = self.by_row(weights[..., :width] @ values, r) + self.by_row(weights[..., width:], r) @ value
+        return seen.flatten(1, 2)[:, None]
+
+
+@functools.cache
+def grouped_cache():
+    """A DynamicCache of the rows' own tokens, with their `groups`."""
+    from transformers.cache_utils import DynamicCache
+
+    class GroupedCache(DynamicCache):
+        """What `group_rows` makes."""
+
+        def batch_select_indices(self, indices):
+            """Keep these rows, in this order."""
+            super().batch_select_indices(indices)
+            self.groups = self.groups.of_rows(indices)
+
+    return GroupedCache
+
+
+def group_rows(cache, mask, which):
+    """A cache of rows that begin with the texts of one with plain layers; it holds each of these once.
+
+    Args:
+        mask: [n, P], 1 on the tokens of the texts.
+        which: [B], the text that each row begins with.
+    """
+    grouped = grouped_cache()()
+    grouped.groups = Groups(which, pairs_of(cache), mask)
+    for keys, values in grouped.groups.pairs:
+        none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
+        grouped.layers.append(roomy_layer()(*none))
+    return grouped
+
+
+def worth_grouping(cache, rows: int) -> bool:
+    """Whether to hold the texts of a cache once, for more rows, saves time as well as memory."""
+    keys, values = pairs_of(cache)[0]
+    saved = (keys[0].nbytes + values[0].nbytes) * (rows - len(keys))
+    return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
+
+
+# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
+
+SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+
+
+def length_that_shares(model) -> float:
+    """The same of one network: no more than its layers look back."""
+    config = unwrapped(model).config.get_text_config()
+    if config._attn_implementation != SHARED_PROMPTS:
+        return 0
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
+    if not getattr(config, "use_sliding_window", True):
+        windows[0] = None
+    return min((window for window in windows if window), default=math.inf)
+
+
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
+
+
+@functools.cache  # asked for every token that is sampled
+def takes(network_class, argument: str) -> bool:
+    """Whether a network's forward has an argument of this name."""
+    return argument in inspect.signature(network_class.forward).parameters
+
+
+def below_the_head(model):
+    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    network = unwrapped(model)
+    return getattr(network, "model", network) if network.base_model is network else network.base_model
+
+
+def backbone(model, input_ids, attention_mask, **kwargs):
+    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    network = below_the_head(model)
+    width = input_ids.shape[1]
+    if takes(type(network), "position_ids"):
+        kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+        attention_mask = attention_mask[:, -width:]
+    return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def cached_states(model, input_ids, attention_mask, cache):
+    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
+    out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
+    found = getattr(out, name, None)
+    if cache is None:
+        give_room(found)
+    return out.last_hidden_state, found
+
+
+def next_states(model, token, mask, cache, padded: bool):
+    """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
+
+    The host does not wait for what a mask holds.
+
+    Args:
+        mask: [B, T], 1 on the tokens of the texts, the new ones included.
+        padded: whether there may be a 0 in it.
+    """
+    network = below_the_head(model)
+    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    if groups := getattr(cache, "groups", None):
+        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
+    out = network(
+        input_ids=token[:, None],
+        attention_mask=prepared if padded else None,
+        position_ids=mask.sum(dim=1, keepdim=True) - 1,
+        past_key_values=cache,
+        use_cache=True,
+        **extra,
+    )
+    return out.last_hidden_state[:, -1]
+
+
+def plain_states(model, input_ids, attention_mask):
+    """Hidden states [B, T, H] of whole texts, as in training."""
+    return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
+
+
+def lm_logits(model, hidden):
+    """Logits [..., V] of hidden states [..., H], without those of rows that are no tokens where `settle_logits` cut."""
+    return known_logits(model, all_logits(model, hidden))
+
+
+def known_logits(model, logits):
+    """Those [..., V] of logits [..., rows] that are of tokens, as `settle_logits` has found."""
+    known = getattr(unwrapped(model), "known_tokens", None)
+    return logits if known is None else logits[..., :known]
+
+
+def all_logits(model, hidden):
+    """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
+    import torch
+
+    model = unwrapped(model)
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = head(hidden.to(head.weight.dtype))
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def settle_logits(models: Models) -> None:
+    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
+
+    Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
+    """
+    import torch
+
+    ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
+    )
+    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    for network in filter(None, (models.policy, models.reference)):
+        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
+
+
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
@@ -4493,6 +4846,72 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     return sum(gaps) / len(gaps)
 
 
+def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
+    """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
+    import torch
+
+    policy, device, gaps = models.policy, models.device, []
+    prompts = probe_texts(vocabulary, padded=True)
+    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    ids, mask = left_pad(prompts, models.pad_id, device)
+    with autocast(config, device):
+        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
+    mask, rows = mask[which], torch.arange(4, device=device)
+    for t in range(2):
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        with autocast(config, device):
+            states = next_states(policy, new[t, rows], mask, cache, padded=True)
+        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        if t == 0:
+            rows, mask = rows[1:], mask[1:]
+            select_rows(cache, rows)
+    return max(gaps)
+
+
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    limit = gap_limit(config, models.device)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
+        )
+        if found and found.pads and found.leaving:
+            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
+            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
+            plain = holds(gap, limit)
+            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            found = replace(found, plain=plain, groups=groups)
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found
+
+
+def sharing_limit(config: BaseConfig, device) -> float:
+    """The same of the worst state, where nothing but the order of sums is another."""
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+
+
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 
@@ -4504,6 +4923,201 @@ def inverse_cdf(log_probs, uniform):
     margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
     point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+def steps_between_looks(device) -> int:
+    """How many tokens are sampled between looks at which rows have ended: for each one a device is waited for."""
+    return 1 if device.type == "cpu" else 8
+
+
+class Ended:
+    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
+
+    def __init__(self, tell: Callable, numbers: list[int]):
+        self.tell, self.numbers, self.told = tell, numbers, set()
+
+    def look(self, rows, tokens, lengths) -> None:
+        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
+        new = [row for row in rows.tolist() if row not in self.told]
+        self.told.update(new)
+        self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
+        self.config, self.models = config, models
+        self.decoding = decoding_of_policy(config, models)
+        self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def sync(self, step: int = 0) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        outputs = [None] * len(prompts)
+        for rows in self.batches(list(map(len, prompts))):
+            batch = [prompts[i] for i in rows]
+            ended = tell and Ended(tell, rows)
+            sampled = self.sample(
+                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
+            )
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def batches(self, lengths: list[int]) -> list[list[int]]:
+        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        groups = [order]
+        if not self.decoding.pads:
+            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+
+    def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
+
+        Args:
+            groups: the cache may hold them once, too.
+        """
+        import torch
+
+        once = prompts
+        if self.config.reuse_prefill and self.decoding.leaving:
+            once = list(map(list, dict.fromkeys(map(tuple, prompts))))
+        states, mask, cache = self.read_on(once)
+        if len(once) < len(prompts):
+            place = {tuple(ids): i for i, ids in enumerate(once)}
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=self.models.device)
+            if groups and worth_grouping(cache, len(prompts)):
+                cache = group_rows(cache, mask, index)
+            else:
+                select_rows(cache, index)
+            states, mask = states[index], mask[index]
+        return states, mask, cache
+
+    def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        import torch
+
+        models = self.models
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
+        mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
+
+    def draw(self, log_probs, uniform):
+        """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
+        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+
+    def ends(self, tokens, rows, t: int):
+        """Which rows [n] of tokens [B, T] end with the token at t."""
+        import torch
+
+        return torch.isin(tokens[rows, t], self.end_ids)
+
+    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
+        """Completions of the texts that a cache holds, as `generate` returns them.
+
+        Args:
+            states: [B, H] after the last token of each.
+            mask: [B, T], 1 on the tokens of the texts.
+            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+            ended: an Ended, to be told of rows.
+        """
+        import torch
+
+        models, limit, device = self.models, self.config.max_new_tokens, self.models.device
+        n, width = mask.shape
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
+        logprobs = torch.zeros(n, limit, device=device)
+        lengths = torch.full((n,), limit, device=device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(device)).to(device)
+        rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
+        running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
+        mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        with torch.no_grad(), autocast(self.config, device):
+            for t in range(limit):
+                logits = lm_logits(models.policy, states).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ending = running & self.ends(tokens, rows, t)
+                lengths[rows] = torch.where(ending, t + 1, lengths[rows])
+                running &= ~ending
+                alive = int(running.sum()) if t % every == every - 1 else len(rows)
+                if ended and t % every == every - 1:
+                    ended.look(rows[~running], tokens, lengths)
+                if not alive or t + 1 == limit:
+                    break
+                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
+                    keep = running.nonzero().squeeze(-1)
+                    if leave:
+                        leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
+                    select_rows(cache, keep)
+                    rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
+                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+        if leave:
+            leave(cache, None, rows, lengths)
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        if ended:
+            ended.look(torch.arange(n), tokens, lengths)
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+    def step(self, token, mask, cache, padded: bool) -> tuple:
+        """(states [B, H] after one more token [B] for each row, cache)."""
+        if self.decoding.plain:
+            return next_states(self.models.policy, token, mask, cache, padded), cache
+        states, cache = cached_states(self.models.policy, token[:, None], mask, cache)
+        return states[:, -1], cache
+
+
+class TurnSampler:
+    """Samples the turns of conversations: what was read and said up to a turn is not read again by the next.
+
+    A turn that is no single batch is sampled as any prompts are, and nothing is kept of it.
+    """
+
+    def __init__(self, engine: HFEngine):
+        self.engine, self.kept = engine, KeptTexts()
+
+    def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; where a prompt begins with what is kept of its conversation, it is gone on with.
+
+        Args:
+            numbers: which conversation each prompt is of, the same in each turn.
+        """
+        engine, kept, self.kept = self.engine, self.kept, KeptTexts()
+        if len(engine.batches(list(map(len, prompts)))) != 1:
+            return engine.generate(prompts, noise)
+        texts = dict(zip(numbers, prompts, strict=True))
+        if kept.begins(texts):
+            order, states, mask, cache = continued(kept, texts, engine.read_on)
+        else:
+            order, (states, mask, cache) = numbers, engine.read(prompts)
+        del kept
+        place = {number: i for i, number in enumerate(numbers)}
+        noise = None if noise is None else noise[[place[number] for number in order]]
+        keep = functools.partial(self.kept.take, order, mask)
+        found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
+        return [found[number] for number in numbers]
 
 
 # ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
@@ -4600,6 +5214,18 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     os.replace(temporary, path)
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+        if not os.access(config.output_dir, os.W_OK):
+            raise PermissionError("it is read-only")
+    except OSError as error:
+        got = f"got output_dir {config.output_dir!r} ({error})"
+        raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
 def versions() -> dict:
@@ -4825,9 +5451,9 @@ class Config(BaseConfig):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "only the first rows (0: all)")
-    compare: list[str] = setting([], "results.json of two runs, before and after: only the paired tests, no model")
+    compare: list[str] = setting([], "BEFORE AFTER: results.json of two runs, for the paired tests alone", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
-    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl, report.html and the cache")
+    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked rows before each prompt")
     fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
@@ -4837,13 +5463,13 @@ class Config(BaseConfig):
     system_prompt: str = setting("", "text, or a file that holds it")
     reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     # sampling
-    n: int = setting(1, "completions per prompt")
+    n: int = setting(1, "completions per prompt", positive=True)
     temperature: float = setting(0.0, "0 is greedy")
-    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability")
-    max_new_tokens: int = setting(256, "longest completion")
+    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
     stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
@@ -4851,13 +5477,13 @@ class Config(BaseConfig):
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
     )
-    max_turns: int = setting(8, "answers in a conversation with an environment")
-    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted")
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
     max_conversation_tokens: int = setting(
         0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply")
-    tool_characters: int = setting(8000, "longer results of tools are cut")
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -4867,13 +5493,13 @@ class Config(BaseConfig):
     engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base of an adapter folder (default: the one it names)")
-    concurrency: int = setting(16, "requests to --base_url at a time")
+    concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
     precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
+    batch_tokens: int = setting(32768, "tokens per batch, with completions; halved when memory runs out", positive=True)
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
@@ -4881,8 +5507,10 @@ class Config(BaseConfig):
     cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
-    bootstrap: int = setting(2000, "bootstrap samples")
-    shown_samples: int = setting(50, "samples per task in report.html")
+    bootstrap: int = setting(2000, "bootstrap samples", positive=True)
+
+    # what the parts read and this program does not offer
+    rollout_batch_size = 10**9
 
     def __post_init__(self):
         named = [text.partition(":")[0] for text in self.task]
@@ -4913,9 +5541,6 @@ def check_environment(config: Config) -> None:
             c.environment or value == getattr(usual, name),
             f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
         )
-        above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
-        need(above, f"got {name} {value}; expected more than 0")
-    need(c.max_conversation_tokens >= 0, f"got max_conversation_tokens {c.max_conversation_tokens}; expected 0 or more")
     if not c.environment:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
@@ -4932,14 +5557,6 @@ def check_environment(config: Config) -> None:
     off = c.chat_template == "off"
     need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
-
-
-def spread_pairs(argv: list[str]) -> list[str]:
-    """Write `--compare A B` as `--compare A --compare B`."""
-    for i, flag in enumerate(argv):
-        if flag == "--compare" and i + 2 < len(argv) and not argv[i + 2].startswith("-"):
-            return [*argv[: i + 2], *spread_pairs(["--compare", *argv[i + 2 :]])]
-    return argv
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
@@ -5853,6 +6470,88 @@ def conversation_record(model, talk: Conversation, scores: dict, weights: dict) 
     }
 
 
+# -------------------------------------------------------------- trained rows (src/programs/evaluation/trained_rows.py)
+
+
+def training_settings(source: str) -> Iterator[tuple[Path, dict]]:
+    """(folder, settings) of the run that wrote a model, and of those that wrote the models before it."""
+    seen, path = set(), Path(source).resolve()
+    while path.is_dir() and path not in seen:
+        seen.add(path)
+        settings = {}
+        for folder in (
+            path,
+            *path.parents[:3],
+        ):  # the last: checkpoints/checkpoint-50
+            for name in ("config.json", "settings.json"):
+                try:
+                    saved = json.loads((folder / name).read_text(encoding="utf-8"))
+                    saved = saved.get("settings", saved)
+                except (OSError, ValueError, AttributeError):
+                    continue
+                if not settings and isinstance(saved, dict) and {"data", "data.train_files"} & saved.keys():
+                    settings = saved  # the config.json of a model has no data
+                    yield folder, saved
+        path = Path(str(settings.get("model") or "")).resolve() if settings.get("model") else Path()
+
+
+def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
+    """What the prompts ask that a model was trained on; none for a model that no run's settings lie beside."""
+    tasks = set()
+    for folder, settings in training_settings(source):
+        data = settings.get("data") or settings.get("data.train_files")
+        for file in data if isinstance(data, list) else [data]:
+            try:
+                rows = read_rows(str(file))
+            except UserError as error:
+                say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
+                continue
+            column = settings.get("prompt_column")
+            tasks.update(asked(row, (column, *PROMPT_COLUMNS), with_columns) for row in rows)
+    return tasks - {None}
+
+
+def asked(row: dict, columns, with_columns: bool) -> tuple | None:
+    """`task_of` a row of a data file; None where no prompt is found in it."""
+    name = next((name for name in columns if row.get(name)), None)
+    prompt = row.get(name)
+    good = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(turn, dict) for turn in prompt))
+    if not good or not name:
+        return None
+    others = {key: value for key, value in row.items() if key not in (*RESERVED, name)}
+    try:
+        return task_of({"prompt": prompt, "columns": others}, with_columns)
+    except (KeyError, TypeError):
+        return None
+
+
+def count_trained(source: str, tasks: list[tuple[Task, list[dict]]]) -> dict[str, int]:
+    """How many rows of each task, by its label, a model was trained on; says so in one line where there are any."""
+    played = [task.plays for task, _ in tasks]
+    trained = trained_tasks(source, all(played))
+    counts = {
+        task.label: sum(asked(row, PROMPT_COLUMNS, all(played)) in trained for row in rows) for task, rows in tasks
+    }
+    counts = {label: count for label, count in counts.items() if count}
+    if counts:
+        rows = {task.label: len(rows) for task, rows in tasks}
+        shares = ", ".join(f"{label}: {count} of {rows[label]} rows" for label, count in counts.items())
+        say(f"warning: {source} was trained on rows of this evaluation ({shares}); the figures are inflated")
+    return counts
+
+
+def warn_of_trained(reports: list[dict]) -> None:
+    """Say where results that are compared have rows that a model was trained on."""
+    counts = [
+        f"{report['model']['name']}, {label}: {result['trained_rows']} of {result['rows']}"
+        for report in reports
+        for label, result in report["tasks"].items()
+        if result.get("trained_rows")
+    ]
+    if counts:
+        say(f"warning: rows of this comparison were trained on ({'; '.join(counts)}); a gain is inflated")
+
+
 # -------------------------------------------------------------------------- report (src/programs/evaluation/report.py)
 
 
@@ -5892,37 +6591,6 @@ def print_metrics(report: dict) -> None:
             tell(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
         if result.get("rows_left_out"):
             tell(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
-
-
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
-table{border-collapse:collapse;width:100%;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .6rem;
-text-align:left;vertical-align:top}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font-size:13px}
-</style>"""
-
-
-def html_table(head: list[str], lines: list[list]) -> str:
-    """A table of HTML; every cell is escaped."""
-    row = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    rows = "".join("<tr>" + "".join(f"<td><pre>{html.escape(str(c))}</pre></td>" for c in x) + "</tr>" for x in lines)
-    return f"<table><tr>{row}</tr>{rows}</table>"
-
-
-def html_report(report: dict, samples: list[dict], count: int) -> str:
-    """One page with metrics, settings and the first samples of each task; nothing a model wrote becomes markup."""
-    parts = [PAGE, f"<h1>{html.escape(str(report['model']['name']))}</h1>", html_table(TABLE_HEAD, table_cells(report))]
-    for task, result in report["tasks"].items():
-        parts.append(f"<h2>{html.escape(task)}</h2><p>{html.escape(result['definition'])}</p>")
-        lines = []
-        for sample in [s for s in samples if s["task"] == task][:count]:
-            prompt = sample["prompt"]
-            prompt = prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
-            metrics = ", ".join(f"{k} {v:.4g}" for k, v in sample["metrics"].items() if v is not None)
-            said = "\n".join(p["text"] for p in sample["pieces"]) if "pieces" in sample else sample["completion"] or ""
-            lines.append([prompt, said, sample["extracted"] or "", metrics, sample["reason"]])
-        parts.append(html_table(["prompt", "completion", "extracted", "verdict", "reason"], lines))
-    kept = {key: report[key] for key in ("settings", "versions", "model", "seconds")}
-    return "".join(parts) + f"<h2>Settings</h2><pre>{html.escape(json.dumps(kept, indent=1))}</pre></html>"
 
 
 # -------------------------------------------------------------------------------- run (src/programs/evaluation/run.py)
@@ -6123,9 +6791,12 @@ def unique_keys(texts: list[str]) -> list[str]:
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
     """Run all tasks on one model, write its files, and return what results.json holds."""
     started, results, samples = time.perf_counter(), {}, []
+    trained = count_trained(model.source, [(task, rows) for task, rows, _ in tasks])
     for task, rows, shots in tasks:
         results[task.label], shown = run_task(config, task, model, rows, shots)
         samples += shown
+    for label, count in trained.items() if ranks()[0] == 0 else ():
+        results[label]["trained_rows"] = count
     about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
     about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
     seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
@@ -6135,7 +6806,6 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
         write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
-        write_text(folder / "report.html", html_report(report, samples, config.shown_samples))
         print_metrics(report)
     return report
 
@@ -6145,26 +6815,30 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
 
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
-    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency", "reward_concurrency"):
-        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
-    zero_or_more = ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed")
-    for name in (*zero_or_more, "reward_timeout", "reward_retries"):
-        need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
+    check_numbers(config)
     own = evaluation_template(config)
     got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
     need(not own or Path(own).is_file(), got)
     need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
     template_settings(config)
-    need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
-    need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
+    need(config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1; try 0.95")
     greedy = config.n > 1 and not config.temperature and not config.completion_column
     need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
     need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
-    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
+    need(
+        len(config.compare) in (0, 2),
+        f"got --compare with {len(config.compare)} files; expected two results.json; try --compare BEFORE AFTER",
+    )
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     need(all(config.stop), "got an empty --stop; expected text")
     check_environment(config)
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
+    http = config.base_url.startswith(("http://", "https://")) or not config.base_url
+    need(http, f"got base_url {config.base_url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1")
+    text, path = config.system_prompt, Path(config.system_prompt)
+    meant = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
+    got = f"got system_prompt {text!r}, which is no file; expected text, or a file that holds it"
+    need(not text or not meant or path.is_file(), f"{got}; try the path from here, {Path.cwd()}")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
     away = config.attn_implementation != "auto" and (config.engine == "vllm" or config.base_url)
@@ -6188,74 +6862,10 @@ def make_task(text: str, config: Config) -> Task:
     return TASKS[name](text, config)
 
 
-# ---------------------------------------------------------------- local turns (src/programs/evaluation/local_turns.py)
-
-
-class TurnAnswers:
-    """`generate` of a LocalModel for the turns of conversations.
-
-    A turn that is no single batch, or does not fit memory as one, is read whole, and nothing is kept of it.
-    """
-
-    def __init__(self, model):
-        self.model, self.kept = model, KeptTexts()
-
-    def generate(self, requests: list[Request], done, numbers: list[int]) -> None:
-        """As LocalModel.generate; `numbers` say which conversation each request is of, the same in each turn."""
-        import torch
-
-        begun = self.kept.begins({number: r.ids for number, r in zip(numbers, requests, strict=True)})
-
-        def run(rows: list[int]) -> None:
-            kept, self.kept = self.kept, KeptTexts()
-            picked, of_talks = [requests[row] for row in rows], [numbers[row] for row in rows]
-            if len(rows) == len(requests):
-                outputs = self.whole_batch(kept if begun else None, picked, of_talks, prefix)
-            else:
-                outputs = self.model.generate_batch(picked, prefix)
-            for row, output in zip(rows, outputs, strict=True):
-                done(row, output)
-
-        with torch.inference_mode():
-            prefix = ([], None) if begun else self.model.shared_prefix([r.ids for r in requests])
-            self.model.in_batches([len(r.ids) + r.limit for r in requests], run)
-
-    def whole_batch(self, kept: KeptTexts | None, requests: list[Request], numbers: list[int], prefix) -> list[dict]:
-        """Outputs of a turn in one batch, of which keys and values are kept; `kept` are those to go on with."""
-        asked = dict(zip(numbers, requests, strict=True))
-        if kept:
-            order, *after = continued(kept, {number: r.ids for number, r in asked.items()}, self.read)
-        else:
-            order, after = numbers, self.model.prefill(requests, prefix)
-        logits, mask, cache = after
-        del after
-        keep = functools.partial(self.kept.take, order, mask)
-        sampled = self.model.sample([asked[number] for number in order], logits, mask, cache, keep)
-        found = dict(zip(order, sampled, strict=True))
-        self.kept.ids = {number: asked[number].ids + ids[:-1] for number, ids in found.items()}
-        return [self.model.finished(asked[number], found[number]) for number in numbers]
-
-    def read(self, new: list[list[int]], mask, cache) -> tuple:
-        """(logits [B, V] after new tokens of each row, mask [B, T] of all, cache)."""
-        import torch
-
-        ids, new_mask = left_pad(new, self.model.pad_id, self.model.device)
-        mask = torch.cat([mask, new_mask], dim=1)
-        logits, cache = self.model.forward(ids, mask, cache)
-        return logits[:, -1], mask, cache
-
-
-# ---------------------------------------------------------------- local model (src/programs/evaluation/local_model.py)
+# ------------------------------------------------------------ prefix engine (src/programs/evaluation/prefix_engine.py)
 
 PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept
-NOT_FINITE = "try --precision fp32, or another checkpoint"
 STOP_EVERY = 8  # steps between looks for stop strings; what was sampled past one is cut off
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that CPU or GPU memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 
 
 def common_prefix(sequences: list[list[int]]) -> list[int]:
@@ -6273,13 +6883,73 @@ def nucleus(log_probs, top_p: float):
     return log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
 
 
+class PrefixEngine(HFEngine):
+    """HFEngine for many prompts that begin alike, as those with worked examples do."""
+
+    prefix, pairs, stops = (), None, ()  # the shared tokens, their keys and values by layer, and stop strings
+
+    def share(self, sequences: list[list[int]]) -> None:
+        """Let all batches to come share what these sequences begin with, where the cache can."""
+        tokens = common_prefix(sequences) if len(sequences) > 1 else []
+        tokens = tokens if len(tokens) >= PREFIX_MIN and self.decoding.plain else []
+        if tokens != self.prefix:
+            self.prefix, self.pairs = tokens, None
+
+    def behind_prefix(self, sequences: list[list[int]]) -> tuple:
+        """(the sequences without the shared prefix, its mask [B, T] and its cache); as they are, None, None without."""
+        import torch
+        from transformers.cache_utils import DynamicCache
+
+        size = len(self.prefix)
+        if not size or any(len(ids) <= size or ids[:size] != self.prefix for ids in sequences):
+            return sequences, None, None
+        device = self.models.device
+        if self.pairs is None:
+            ids = torch.tensor([self.prefix], device=device)
+            with torch.no_grad(), autocast(self.config, device):
+                self.pairs = pairs_of(cached_states(self.models.policy, ids, torch.ones_like(ids), None)[1])
+        cache, rows = DynamicCache(), len(sequences)
+        cache.layers = [roomy_layer()(*(x.expand(rows, -1, -1, -1) for x in pair)) for pair in self.pairs]
+        return [ids[size:] for ids in sequences], torch.ones(rows, size, dtype=torch.long, device=device), cache
+
+    def read_on(self, new, mask=None, cache=None):
+        return super().read_on(*(self.behind_prefix(new) if cache is None else (new, mask, cache)))
+
+    def draw(self, log_probs, uniform):
+        kept = nucleus(log_probs, self.config.top_p) if uniform is not None and self.config.top_p < 1 else log_probs
+        return super().draw(kept, uniform)
+
+    def ends(self, tokens, rows, t):
+        import torch
+
+        ended = super().ends(tokens, rows, t)
+        if not self.stops or (t + 1) % STOP_EVERY:
+            return ended
+        longest = max(len(stop.encode()) for stop in self.stops)  # no token is shorter than a byte
+        tails = tokens[rows, max(0, t + 1 - STOP_EVERY - longest - 4) : t + 1].tolist()
+        texts = self.models.tokenizer.batch_decode(tails, skip_special_tokens=False)
+        stopped = [any(stop in text for stop in self.stops) for text in texts]
+        return ended | torch.tensor(stopped, device=ended.device)
+
+
+# ---------------------------------------------------------------- local model (src/programs/evaluation/local_model.py)
+
+NOT_FINITE = "try --precision fp32, or another checkpoint"
+LOGITS_AT_ONCE = 2**26
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that CPU or GPU memory ran out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
 class LocalModel:
-    """A Hugging Face model: batches by token budget, a cache that finished rows leave, a shared prefix runs once."""
+    """A Hugging Face model: HFEngine samples, in batches under a budget of tokens that is halved where memory ends."""
 
     can_logprobs = True
 
     def __init__(self, config: Config, source: str, device):
-
         self.config, self.source, self.device, self.notes = config, source, device, []
         started = time.perf_counter()
         self.model, self.tokenizer, commit = self.load(source)
@@ -6303,9 +6973,10 @@ class LocalModel:
             self.notes.append("no end token: completions end at stop strings or max_new_tokens")
         if not self.tokenizer.chat_template:
             self.notes.append("no chat template: prompts are plain text")
-        self.takes = set(inspect.signature(self.model.forward).parameters)
         self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
-        self.plain_cache = self.has_plain_cache() if self.can_logprobs else False
+        self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
+        if self.can_logprobs:
+            settle_logits(self.models)
         self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
 
     def load(self, source: str) -> tuple:
@@ -6332,63 +7003,15 @@ class LocalModel:
         """Token ids of a plain text."""
         return encode_text(self.tokenizer, text)
 
-    def forward(self, ids, mask, cache=None, keep: int = 1, use_cache: bool = True):
-        """Logits [B, keep, V] of the last `keep` positions, and the cache; positions count real tokens only."""
-        extra = {"logits_to_keep": keep} if "logits_to_keep" in self.takes else {}
-        if "position_ids" in self.takes:
-            extra["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        name = "cache_params" if "cache_params" in self.takes else "past_key_values"
-        if name == "cache_params":  # Mamba multiplies the new tokens by the mask, and looks back at none
-            mask = mask[:, -ids.shape[1] :]
-        out = self.model(input_ids=ids, attention_mask=mask, **{name: cache}, use_cache=use_cache, **extra)
-        return out.logits[:, -keep:], getattr(out, name, None)
-
-    def read_whole(self, ids, mask):
-        """Logits [B, T, V] of whole texts, without a cache."""
-        return self.forward(ids, mask, keep=ids.shape[1], use_cache=False)[0]
-
-    def read_more(self, ids, mask, cache) -> tuple:
-        """(logits [B, t, V] of tokens after those of a cache, the cache)."""
-        first = cache is None
-        logits, cache = self.forward(ids, mask, cache, keep=ids.shape[1])
-        if first:
-            give_room(cache)
-        return logits, cache
-
-    @property
-    def rounding(self) -> float:
-        """The relative distance of logits that rounding explains; faults of caches give 0.3 and more."""
-        return 0.01 if self.dtype.itemsize > 2 else 0.2
-
     @functools.cached_property
-    def decoding(self) -> Decoding:
-        """What the cache can do; UserError where one token at a time gives other logits than a whole text."""
-        known = self.vocabulary, self.pad_id, self.device
-        found = measured_decoding(
-            lambda decoding: decoding_gap(self.read_whole, self.read_more, decoding, *known), self.rounding
-        )
-        need(
-            found,
-            f"got {type(self.model).__name__}, whose logits of a whole text and of one token at a time with a cache "
-            "differ; expected the same ones; try --engine vllm, or another architecture",
-        )
-        return found
+    def engine(self) -> PrefixEngine:
+        """Who samples; made where it is needed, as it measures what the cache can do."""
+        return PrefixEngine(dataclasses.replace(self.config, temperature=1.0), self.models)
 
     def turns(self):
         """`(requests, done, numbers)`: `generate` for the turns of the conversations with these numbers."""
-        return TurnAnswers(self).generate if self.goes_on else lambda requests, done, _: self.generate(requests, done)
-
-    @functools.cached_property
-    def goes_on(self) -> bool:
-        """Whether texts that the cache holds can be gone on with by several tokens, with pads between these."""
-
-        def one(token, mask, cache, padded):
-            return self.read_more(token[:, None], mask, cache)[0][:, -1]
-
-        known = self.model.config.get_text_config(), self.pad_id, self.device
-        gap = functools.partial(turns_gap, self.read_whole, self.read_more, one, *known)
-        plain = self.plain_cache and self.decoding.pads and self.decoding.leaving
-        return plain and holds(gap, self.rounding)
+        sampler = TurnSampler(self.engine) if self.engine.decoding.plain else None
+        return lambda requests, done, numbers: self.generate(requests, done, sampler, numbers)
 
     def in_batches(self, sizes: list[int], run) -> None:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
@@ -6422,186 +7045,43 @@ class LocalModel:
 
             torch.cuda.empty_cache()
 
-    def shared_prefix(self, sequences: list[list[int]]):
-        """(tokens, cache of one row) of what all sequences begin with; ([], None) where that cannot be shared."""
-        import torch
+    def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
+        """Complete each request and call done(index, output) as its batch ends.
 
-        tokens = common_prefix(sequences) if len(sequences) > 1 and self.plain_cache else []
-        if len(tokens) < PREFIX_MIN:
-            return [], None
-        ids = torch.tensor([tokens], device=self.device)
-        return tokens, self.forward(ids, torch.ones_like(ids))[1]
+        Args:
+            turns: samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
+        """
+        config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
+        engine.share(whole)  # prompts that lost their beginning share none with the others
+        engine.stops = list(dict.fromkeys(stop for r in requests for stop in r.stops))
 
-    def has_plain_cache(self) -> bool:
-        """Whether pads between tokens change nothing: keys and values of all tokens, told apart by position ids."""
-        import torch
-        from transformers.cache_utils import DynamicCache, DynamicLayer
+        def run(rows: list[int]) -> None:
+            picked = [requests[row] for row in rows]
+            limit, prompts = max(r.limit for r in picked), [r.ids for r in picked]
+            engine.config = dataclasses.replace(config, max_new_tokens=limit, temperature=config.temperature or 1.0)
+            noise = self.noise(picked, limit)
+            try:
+                if turns and len(rows) == len(requests):
+                    outputs = turns.generate(prompts, noise, [numbers[row] for row in rows])
+                else:
+                    if turns:
+                        turns.kept = KeptTexts()
+                    outputs = engine.generate(prompts, noise)
+            except DivergedError as error:
+                raise UserError(f"got logits that are no numbers; expected finite ones; {NOT_FINITE}") from error
+            for row, (ids, _) in zip(rows, outputs, strict=True):
+                done(row, self.finished(requests[row], ids[: requests[row].limit]))
 
-        text = self.model.config.get_text_config()
-        window = getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
-        if window or getattr(text, "window_size", None) or "position_ids" not in self.takes:
-            return False
-        ids = torch.full((1, 2), self.pad_id, device=self.device)
-        with torch.inference_mode():
-            cache = self.forward(ids, torch.ones_like(ids))[1]
-        return isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
-
-    def spread(self, cache, rows: int):
-        """A copy of a one-row cache with this many rows."""
-        from transformers.cache_utils import DynamicCache
-
-        return cache and DynamicCache(
-            [(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in cache.layers]
-        )
-
-    def generate(self, requests: list[Request], done) -> None:
-        """Complete each request and call done(index, output) as its batch ends."""
-        import torch
-
-        for group in self.groups(requests):
-            sizes = [len(requests[i].ids) + requests[i].limit for i in group]
-            with torch.inference_mode():
-                prefix = self.shared_prefix([requests[i].ids for i in group])
-
-                def run(rows, group=group, prefix=prefix):
-                    picked = [requests[group[row]] for row in rows]
-                    for row, output in zip(rows, self.generate_batch(picked, prefix), strict=True):
-                        done(group[row], output)
-
-                self.in_batches(sizes, run)
-
-    def groups(self, requests: list[Request]) -> list[list[int]]:
-        """Indices of requests that may share a batch and a prefix; of one length where the cache bears no pads."""
-        groups: dict[tuple, list[int]] = {}
-        pads = self.decoding.pads
-        for i, r in enumerate(requests):  # prompts that lost their beginning share none with the others
-            groups.setdefault((r.cut, 0 if pads else len(r.ids)), []).append(i)
-        return [groups[key] for key in sorted(groups)]
+        self.in_batches([len(r.ids) + r.limit for r in requests], run)
 
     def noise(self, requests: list[Request], width: int):
         """Uniform draws [B, width] that depend on seed, prompt and sample only, so on no batch; None for greedy."""
         import numpy as np
-        import torch
 
         if not self.config.temperature:
             return None
         seeds = [[self.config.seed, r.seed(), r.sample] for r in requests]
-        draws = np.stack([np.random.default_rng(seed).random(width) for seed in seeds])
-        return torch.as_tensor(draws).to(widest_float(self.device)).to(self.device)
-
-    def pick(self, logits, noise):
-        """One token per row of logits [B, V]: the most likely one, or by inverse CDF of noise [B]."""
-        import torch
-
-        if noise is None:
-            return logits.argmax(-1)
-        dist = torch.log_softmax(logits.float() / self.config.temperature, dim=-1)
-        return inverse_cdf(nucleus(dist, self.config.top_p) if self.config.top_p < 1 else dist, noise)
-
-    def prefill(self, requests: list[Request], prefix):
-        """(logits [B, V], mask [B, T], cache) after the prompts; equal prompts run once, the prefix not at all."""
-        import torch
-
-        shared, parts, start = len(prefix[0]), [], 0
-        prompts = [tuple(r.ids) for r in requests]
-        if self.decoding.leaving:
-            prompts = sorted(set(prompts), key=lambda ids: (-len(ids), ids))
-        while start < len(prompts):  # groups of like length, as reading pads costs what reading tokens does
-            own = len(prompts[start]) - shared
-            least = max(0, own - max(32, own // 5)) + shared if self.plain_cache else 0
-            group = list(itertools.takewhile(lambda ids, least=least: len(ids) >= least, prompts[start:]))
-            ids, mask = left_pad([ids[shared:] for ids in group], self.pad_id, self.device)
-            mask = torch.cat([mask.new_ones(len(group), shared), mask], dim=1)
-            parts.append((mask, *self.forward(ids, mask, self.spread(prefix[1], len(group)))))
-            start += len(group)
-        mask, logits, cache = parts[0] if len(parts) == 1 else self.stacked(parts)
-        need(not bool(logits.isnan().any()), f"got logits that are no numbers; expected finite ones; {NOT_FINITE}")
-        if len(prompts) < len(requests) or [r.ids for r in requests] != list(map(list, prompts)):
-            place = {prompt: i for i, prompt in enumerate(prompts)}
-            index = torch.tensor([place[tuple(r.ids)] for r in requests], device=self.device)
-            select_rows(cache, index)
-            logits, mask = logits[index], mask[index]
-        return logits[:, -1], mask, cache
-
-    def stacked(self, parts: list[tuple]) -> tuple:
-        """One (mask, logits, cache) of several, padded on the left to the width of the widest."""
-        import torch
-        from torch.nn.functional import pad
-        from transformers.cache_utils import DynamicCache
-
-        masks, logits, caches = zip(*parts, strict=True)
-        gaps = [max(m.shape[1] for m in masks) - m.shape[1] for m in masks]
-
-        def together(layers) -> list:
-            both = ("keys", "values")  # [B, heads, T, head_dim]
-            pairs = list(zip(layers, gaps, strict=True))
-            return [torch.cat([pad(getattr(layer, name), (0, 0, gap, 0)) for layer, gap in pairs]) for name in both]
-
-        cache = DynamicCache([tuple(together(layers)) for layers in zip(*(c.layers for c in caches), strict=True)])
-        return torch.cat([pad(m, (g, 0)) for m, g in zip(masks, gaps, strict=True)]), torch.cat(logits), cache
-
-    def generate_batch(self, requests: list[Request], prefix) -> list[dict]:
-        """`generate` for requests that fit memory at once."""
-        sampled = self.sample(requests, *self.prefill(requests, prefix))
-        return [self.finished(request, ids) for request, ids in zip(requests, sampled, strict=True)]
-
-    def sample(self, requests: list[Request], logits, mask, cache, leave=None) -> list[list[int]]:
-        """The tokens sampled after texts that a cache holds: logits [B, V] after each, mask [B, T] of their tokens.
-
-        Args:
-            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
-        """
-        import torch
-
-        give_room(cache)
-        width = max(r.limit for r in requests)
-        noise, n = self.noise(requests, width), len(requests)
-        ends = torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
-        tokens = torch.zeros(n, width, dtype=torch.long, device=self.device)
-        limits = torch.tensor([r.limit for r in requests], device=self.device)
-        lengths = limits.clone()
-        rows = torch.arange(n, device=self.device)  # which request each row of the shrinking batch is
-        running = torch.ones_like(rows, dtype=torch.bool)
-        for t in range(width):
-            token = self.pick(logits, None if noise is None else noise[rows, t])
-            tokens[rows, t] = token
-            over = running & (torch.isin(token, ends) | (t + 1 >= limits[rows]))
-            lengths[rows] = torch.where(over, t + 1, lengths[rows])
-            running = running & ~over
-            if (t + 1) % STOP_EVERY == 0:
-                running = self.unstopped(requests, tokens, rows, running, lengths, t + 1)
-            alive = int(running.sum())
-            if not alive:
-                break
-            ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-            if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
-                keep = running.nonzero().squeeze(-1)
-                if leave:
-                    leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
-                select_rows(cache, keep)
-                rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
-            logits, cache = self.forward(ids, mask, cache)
-            logits = logits[:, -1]
-        if leave:
-            leave(cache, None, rows, lengths)
-        return [ids[:length] for ids, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
-
-    def unstopped(self, requests, tokens, rows, running, lengths, t: int):
-        """`running` [B] without the rows that a stop string has ended by step t."""
-        import torch
-
-        places = [i for i, alive in enumerate(running.tolist()) if alive and requests[int(rows[i])].stops]
-        if not places:
-            return running
-        picked = rows[places]
-        longest = max(len(s.encode()) for i in picked.tolist() for s in requests[i].stops)  # no token is shorter
-        tails = tokens[picked, max(0, t - STOP_EVERY - longest - 4) : t].tolist()
-        texts = self.tokenizer.batch_decode(tails, skip_special_tokens=False)
-        hit = [any(s in text for s in requests[i].stops) for i, text in zip(picked.tolist(), texts, strict=True)]
-        stopped = torch.zeros_like(running)
-        stopped[places] = torch.tensor(hit, device=running.device)
-        lengths[rows] = torch.where(stopped, t, lengths[rows])
-        return running & ~stopped
+        return np.stack([np.random.default_rng(seed).random(width) for seed in seeds])
 
     def finished(self, request: Request, ids: list[int]) -> dict:
         """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
@@ -6628,41 +7108,43 @@ class LocalModel:
         for i, r in enumerate(requests):
             groups.setdefault(tuple((r.ids + r.scored)[-(self.max_length + 1) : -1]), []).append(i)
         kept = {read: max(len(requests[i].scored) for i in members) for read, members in groups.items()}
-        weight = self.vocabulary * self.config.batch_tokens / 2**28  # at most 2^28 logits a batch
-        for full in (False, True):  # texts that fill the context share no beginning with the others
-            unique = [read for read in groups if (len(read) == self.max_length) == full]
-            with torch.inference_mode():
-                heads = [list(read[: len(read) - kept[read] + 1]) for read in unique]
-                prefix = self.shared_prefix(heads)
+        heads = [list(read[: len(read) - kept[read] + 1]) for read in groups if len(read) < self.max_length]
+        unique = list(groups)  # texts that fill the context share no beginning with the others
 
-                def run(rows, unique=unique, prefix=prefix):
-                    reads = [unique[row] for row in rows]
-                    self.logprob_batch(reads, [groups[read] for read in reads], requests, prefix, done)
+        def run(rows: list[int]) -> None:
+            reads = [unique[row] for row in rows]
+            shares = shared and all(len(read) < self.max_length for read in reads)
+            with torch.no_grad():
+                self.logprob_batch(reads, [groups[read] for read in reads], requests, shares, done)
 
-                self.in_batches([max(len(read), math.ceil(kept[read] * weight)) for read in unique], run)
+        shared = len(heads) > 1 and len(common_prefix(heads)) >= PREFIX_MIN
+        if shared:
+            self.engine.share(heads)
+        self.in_batches([len(read) for read in unique], run)
 
-    def logprob_batch(self, reads, members, requests: list[Request], prefix, done) -> None:
+    def logprob_batch(self, reads, members, requests: list[Request], shares: bool, done) -> None:
         """`logprob` for rows that fit memory at once; pads stand on the right, where nothing looks at them."""
         import torch
 
-        shared, cache = prefix
-        width, n = max(map(len, reads)) - len(shared), len(reads)
-        rows = [list(read[len(shared) :]) for read in reads]
+        rows, mask, cache = [list(read) for read in reads], None, None
+        if shares:
+            rows, mask, cache = self.engine.behind_prefix(rows)
+        width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
-        mask = torch.tensor([[1] * (len(shared) + len(r)) + [0] * (width - len(r)) for r in rows], device=self.device)
-        first = min(len(r) - max(len(requests[i].scored) for i in m) for r, m in zip(rows, members, strict=True))
-        logits, _ = self.forward(ids, mask, self.spread(cache, n), keep=width - first, use_cache=cache is not None)
+        own = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
+        if cache:
+            hidden, _ = cached_states(self.model, ids, torch.cat([mask, own], dim=1), cache)  # [n, width, H]
+        else:
+            hidden = plain_states(self.model, ids, own)
+        chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
         for row, (r, m) in enumerate(zip(rows, members, strict=True)):
-            longest = max(len(requests[i].scored) for i in m)
-            own = logits[row, len(r) - longest - first : len(r) - first].float()  # [longest, V]
-            log_z = torch.logsumexp(own, dim=-1)
             for i in m:
                 scored = torch.tensor(requests[i].scored, device=self.device)
-                k = len(scored)
-                nats = own[-k:].gather(-1, scored[:, None]).squeeze(-1) - log_z[-k:]
+                states = hidden[row, len(r) - len(scored) : len(r)]
+                nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), states, scored, 1.0, chunk)
                 total = float(nats.to(widest_float(nats.device)).sum())
                 need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
-                done(i, {"logprob": total, "count": k})
+                done(i, {"logprob": total, "count": len(scored)})
         self.tokens += sum(map(len, rows))
 
 
@@ -6734,9 +7216,6 @@ class ConfigOnly:
         import torch
 
         return iter([torch.empty(0, dtype=getattr(torch, self.dtype))])
-
-    def forward(self):
-        """Never called."""
 
 
 class ServerModel:
@@ -6828,12 +7307,14 @@ def run(config: Config) -> int:
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
     random.seed(config.seed)  # for the user's graders
     if config.compare:
-        before, after = map(read_report, config.compare)
-        print_comparison(before, after, config)
+        reports = list(map(read_report, config.compare))
+        warn_of_trained(reports)
+        print_comparison(*reports, config)
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
     folder, reports = Path(config.output_dir), []
+    make_folder(config)
     for model in open_models(config):
         inner = folder if len(config.model) < 2 else folder / ("before", "after")[len(reports)]
         reports.append(evaluate(config, loaded, model, inner))
@@ -6852,7 +7333,7 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     quiet_environment()
     return exit_code(
-        lambda: run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv))),
+        lambda: run(parse_config(sys.argv[1:] if argv is None else argv)),
         mend="mend it and run the same command",
         stopped="stopped; what was computed is in the cache, the same command goes on",
     )

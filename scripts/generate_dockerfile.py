@@ -30,11 +30,11 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         50-75  messages  Errors that a user can mend, each with its exit code, and what is said on stderr
 #         78-81  bundle    Where this bundle and its embedded model, data and rewards lie
-#        84-214  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
-#       217-237  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       240-644  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
-#       647-751  plan      What an image holds: a row of the table, and further packages
-#       754-910  command   The files beside the Dockerfile, and the command line
+#        84-215  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
+#       218-238  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       241-645  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
+#       648-752  plan      What an image holds: a row of the table, and further packages
+#       755-911  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -133,6 +133,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

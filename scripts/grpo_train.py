@@ -39,65 +39,65 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 # Contents
 #       151-214  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
 #       217-257  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       260-413  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       416-577  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       580-689  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       692-804  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       807-846  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      849-1125  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1128-1259  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1262-1442  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1445-1608  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1611-1795  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1798-1986  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1989-2027  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2030-2109  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2112-2199  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2202-2227  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2230-2422  user code              What a reward may change of the process: it and the trainer have each their own
-#     2425-2673  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2676-2831  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2834-2893  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2896-3071  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3074-3277  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3280-3420  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3423-3485  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3488-3743  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3746-3895  conversations          The record of a conversation with an environment, and what the environment …
-#     3898-4065  play                   Playing conversations of a policy with environments: all that are open are …
-#     4068-4222  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4225-4235  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4238-4424  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4427-4443  tokenizers             Tokenizers, loaded and saved as they were
-#     4446-4543  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4546-4723  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4726-4790  vllm options           vLLM: the versions that work here, and options of its engine by name
-#     4793-4869  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4872-4890  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4893-5115  memory                 The memory that a run will need, from the shape of its networks
-#     5118-5193  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5196-5413  run log                The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     5416-5532  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5535-5578  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5581-5670  summary                summary.json and the lines at the end of a run
-#     5673-5691  paired tests           Intervals, paired tests, pass@k
-#     5694-6110  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6113-6161  data                   Prompts as a data set
-#     6164-6233  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6236-6314  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6317-6365  trl arguments          Our settings as TRL's
-#     6368-6551  rewards                Rewards as TRL calls them, checked and logged
-#     6554-6636  stages                 Stages of rewards over a run
-#     6639-6767  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6770-6878  evaluation             Held-out evaluation with greedy completions
-#     6881-6939  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6942-7033  checkpoints            Resume points, and the exported model
-#     7036-7146  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7149-7448  trainer                TRL's trainer with exact resume and our logs
-#     7451-7536  prepare                All that is loaded and checked before the first step
-#     7539-7594  memory                 The memory that a run will need
-#     7597-7647  dry run                --dry_run: settings, batch arithmetic, memory
-#     7650-7738  run                    The run and the command line
+#       260-414  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       417-578  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       581-690  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       693-805  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       808-847  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      850-1126  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1129-1260  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1263-1443  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1446-1609  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1612-1796  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1799-1987  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1990-2028  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2031-2110  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2113-2200  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2203-2228  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2231-2423  user code              What a reward may change of the process: it and the trainer have each their own
+#     2426-2674  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2677-2832  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2835-2894  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2897-3072  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3075-3278  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3281-3421  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3424-3486  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3489-3744  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3747-3896  conversations          The record of a conversation with an environment, and what the environment …
+#     3899-4066  play                   Playing conversations of a policy with environments: all that are open are …
+#     4069-4223  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4226-4236  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4239-4425  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4428-4444  tokenizers             Tokenizers, loaded and saved as they were
+#     4447-4544  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4547-4724  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4727-4791  vllm options           vLLM: the versions that work here, and options of its engine by name
+#     4794-4870  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4873-4891  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4894-5116  memory                 The memory that a run will need, from the shape of its networks
+#     5119-5194  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5197-5414  run log                The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     5417-5536  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5539-5582  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5585-5674  summary                summary.json and the lines at the end of a run
+#     5677-5695  paired tests           Intervals, paired tests, pass@k
+#     5698-6108  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6111-6129  data                   Prompts as a data set
+#     6132-6201  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6204-6275  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6278-6326  trl arguments          Our settings as TRL's
+#     6329-6506  rewards                Rewards as TRL calls them, checked and logged
+#     6509-6591  stages                 Stages of rewards over a run
+#     6594-6722  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6725-6833  evaluation             Held-out evaluation with greedy completions
+#     6836-6894  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6897-6988  checkpoints            Resume points, and the exported model
+#     6991-7101  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7104-7401  trainer                TRL's trainer with exact resume and our logs
+#     7404-7489  prepare                All that is loaded and checked before the first step
+#     7492-7547  memory                 The memory that a run will need
+#     7550-7600  dry run                --dry_run: settings, batch arithmetic, memory
+#     7603-7691  run                    The run and the command line
 
 import argparse
 import ast
@@ -309,6 +309,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
@@ -5508,8 +5509,11 @@ def make_folder(config: BaseConfig) -> None:
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+        if not os.access(config.output_dir, os.W_OK):
+            raise PermissionError("it is read-only")
     except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+        got = f"got output_dir {config.output_dir!r} ({error})"
+        raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
 def versions() -> dict:
@@ -5821,7 +5825,7 @@ class Config(TrainerSettings):
         50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
     )
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
+    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn
@@ -5835,6 +5839,11 @@ class Config(TrainerSettings):
     def max_new_tokens(self) -> int:
         """The bound of an answer, by the name that the parts read."""
         return self.max_completion_length
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The bound of a prompt, by the name that the parts read."""
+        return self.max_prompt_length
 
     @property
     def conversation_tokens(self) -> int:
@@ -5927,6 +5936,7 @@ OWNED = {
     "load_best_model_at_end": "to leave it out",
     "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
+    "chat_template_kwargs": "--chat_template_kwargs",
 }
 
 # what older versions and other guides call it
@@ -5950,33 +5960,21 @@ RENAMED = {
 }
 
 
-def config_of(profile: str):
-    """The Config class with a profile's values as its defaults, so that YAML, flags and --help all see them."""
-    types = {f.name: f for f in dataclasses.fields(Config)}
-    changed = []
-    for name, value in {"profile": profile, **PROFILES[profile]}.items():
-        meta = types[name].metadata
-        changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
-    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
-
-
 def parse_arguments(argv: list[str]) -> Config:
     """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
-    spread, several = [], False  # --trainer_args takes several values, a repeatable flag one
-    for word, after in zip(argv, [*argv, "-"][1:], strict=True):
-        if word in ("--trainer_args", "--trainer-args") and not after.startswith("-"):
-            several = True
-        elif several and not word.startswith("-"):
-            spread += ["--trainer_args", word]
-        else:
-            several = False
-            spread.append(word)
-    named = [spread[i + 1] for i, word in enumerate(spread[:-1]) if word == "--profile"]
-    named += [word.partition("=")[2] for word in spread if word.startswith("--profile=")]
-    profile = named[-1] if named else ""
-    if not profile and not {"-h", "--help"} & {*spread}:
-        profile = parse_config(spread).profile  # from the YAML file
-    return parse_config(spread, config_of(profile) if profile in PROFILES else Config)
+    profile = parse_config(argv).profile
+    return parse_config(argv, config_of(profile)) if profile else parse_config(argv)
+
+
+def config_of(profile: str):
+    """The Config class with a profile's values as its defaults, so that YAML and flags win over them."""
+    fields = {f.name: f for f in dataclasses.fields(Config)}
+    values = {"profile": profile, **PROFILES[profile]}
+    changed = [
+        (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
+        for name, value in values.items()
+    ]
+    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
 
 
 def trainer_fields(pairs: list[str]) -> dict:
@@ -6115,43 +6113,13 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
 TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
 
 
-def trl_template_settings(config: Config) -> dict:
-    """Settings of the chat template, from --chat_template_kwargs or TRL's field of that name in --trainer_args."""
-    ours, theirs = template_settings(config), trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}
-    need(not (ours and theirs), "got chat_template_kwargs in --trainer_args too; expected it once; try it as a flag")
-    return ours or theirs
-
-
 def load_task(config: Config, tokenizer, source: str) -> list[dict]:
-    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
-    rows, column = read_rows(source), config.prompt_column
-    need(rows, f"got data {source!r} without rows; expected at least one")
-    reserved = {*RESERVED, *TRL_EXTRAS, column}
-    template, kept = trl_template_settings(config), []
-    for number, row in enumerate(rows, start=1):
-        where = f"{source}, row {number}"
-        given = prompt_of(row, column, where)
-        prompt = as_turns(given, config.chat)
-        kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
-        first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt
-        alike = isinstance(first, str) == isinstance(prompt, str)
-        need(alike, f"{where}: got prompts of two kinds, {kinds}; expected one kind, as TRL templates all alike")
-        need(
-            isinstance(prompt, str) or tokenizer.chat_template,
-            f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
-            "try the model's -Instruct or -it variant, or prompts that are plain strings",
-        )
-        ids = checked_ids(tokenizer, prompt, where, **template)
-        if len(ids) <= config.max_prompt_length:
-            columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": given, "prompt_ids": ids, "columns": columns})
-    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
-    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
-    if len(kept) < len(rows):
-        say(f"{source}: left out {too_long}")
-    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
-    warn_unread(source, [(row, row[column]) for row in rows])
-    return kept
+    """Rows of `load_prompts`, without the columns that TRL gives a reward itself."""
+    rows = load_prompts(config, tokenizer, source)
+    for row in rows:
+        for name in TRL_EXTRAS:
+            row["columns"].pop(name, None)
+    return rows
 
 
 def left_tokenizer(config: Config):
@@ -6276,25 +6244,18 @@ class BandedPrompts:
             setattr(self, name, value)
 
 
-def sent_prompt(config: Config, prompt):
-    """A prompt for a table: arguments of tool calls are JSON text, as a table gives all objects the same keys."""
-    turns = as_turns(prompt, config.chat)
-    return turns if isinstance(turns, str) else with_arguments(as_json, turns)
-
-
-def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedPrompts | None, numbered: bool):
+def trl_data(config: Config, sent: list[str], plan: BatchPlan, band: BandedPrompts | None):
     """All positions of a run as a data set for TRL, which keeps its order: a prompt and the number of its row.
 
     Args:
-        numbered: prompts are the numbers too, see rollout_function.
+        sent: what TRL has for the prompt of each row.
     """
     from datasets import Dataset
 
-    sent = [*map(str, range(len(rows)))] if numbered else [sent_prompt(config, row["prompt"]) for row in rows]
     length = plan.rollouts * plan.prompts_per_rollout
     if not band:
-        data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))})
-        return data.select(prompt_order(config, len(rows), length))
+        data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))})
+        return data.select(prompt_order(config, len(sent), length))
     data = Dataset.from_dict({"position": list(range(length))})
 
     def drawn(batch: dict) -> dict:
@@ -6350,7 +6311,7 @@ def trl_settings(config: Config, steps: int) -> dict:
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
     settings["model_init_kwargs"] |= attention_choice(config)
     extra = trainer_fields(config.trainer_args)
-    settings["chat_template_kwargs"] = trl_template_settings(config)
+    settings["chat_template_kwargs"] = template_settings(config)
     settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
     return settings | extra
 
@@ -6450,7 +6411,8 @@ class Scorer:
         begin = time.perf_counter()
         if self.latest.get("completion_ids") is not completion_ids:
             rows = [self.rows[i] for i in row]
-            seen, said = self.heard or (rows, self.visible(completions, completion_ids, rows))
+            said = as_completions(self.tokenizer, rows, completion_ids, self.eos_ids) if not self.heard else None
+            seen, said = self.heard or (rows, said)
             self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
         completions = self.latest["completions"]
         values = [None] * len(completions)
@@ -6461,13 +6423,6 @@ class Scorer:
                 self.seen += [(number, passes_fully({name: value})) for number, value in zip(row, values, strict=True)]
             self.seconds += time.perf_counter() - begin
         return values
-
-    def visible(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
-        """Completions in the form of the rows' prompts, with the special tokens that TRL leaves out of their text."""
-        if self.tokenizer is None or is_parsed(self.tokenizer):
-            pairs = zip(rows, completions, strict=True)
-            return [text_of_turns(c) if isinstance(row["prompt"], str) else c for row, c in pairs]
-        return as_completions(self.tokenizer, rows, completion_ids, self.eos_ids)
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
@@ -6533,22 +6488,22 @@ def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> f
     return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
 
 
-def is_parsed(tokenizer) -> bool:
-    """Whether TRL turns completions into messages by the tokenizer's own template or schema of responses."""
-    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
-
-
 def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
-    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat."""
-    if is_parsed(tokenizer) and not all(isinstance(row["prompt"], str) for row in rows):
-        from trl.chat_template_utils import parse_response
+    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat.
 
-        return [[parse_response(tokenizer, row)] for row in ids]
-    texts = [visible_text(tokenizer, row, eos_ids) for row in ids]
-    return [
-        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-        for row, text in zip(rows, texts, strict=True)
-    ]
+    A message is what the tokenizer's own template or schema of responses makes of it, if it has one.
+    """
+    from trl.chat_template_utils import parse_response
+
+    parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+    made = []
+    for row, own in zip(rows, ids, strict=True):
+        text = visible_text(tokenizer, own, eos_ids)
+        if isinstance(row["prompt"], str):
+            made.append(text)
+        else:
+            made.append([parse_response(tokenizer, own) if parsed else {"role": "assistant", "content": text}])
+    return made
 
 
 # -------------------------------------------------------------------------- stages (src/programs/grpo_train/stages.py)
@@ -7380,7 +7335,10 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
     if run.band:
         check_loader(args)
-    data = trl_data(config, rows, plan, run.band, numbered=bool(run.setup))
+    # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
+    texts = {tokenizer.decode(row["prompt_ids"]): row["prompt_ids"] for row in rows}
+    sent = [*map(str, range(len(rows)))] if run.setup else [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    data = trl_data(config, sent, plan, run.band)
     extra = adapters_and_rounding(config, args)
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
@@ -7400,12 +7358,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
-    template = args.chat_template_kwargs or {}
-    trainer._tokenize_prompts = lambda prompts: (  # TRL's would double BOS, and answer an assistant's turn
-        [encode_prompt(tokenizer, prompt, **template) for prompt in prompts],
-        None,
-        {},
-    )
+    trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
     for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():
@@ -7658,6 +7611,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
+    make_folder(config)
     band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
     trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
@@ -7665,7 +7619,6 @@ def train(config: Config) -> int:
     if checkpoint:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
-    make_folder(config)
     run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
     write_settings(config)
     try:

@@ -31,11 +31,11 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 # Contents
 #         68-99  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
 #       102-106  bundle        Where this bundle and its embedded model, data and rewards lie
-#       109-239  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       242-262  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       265-457  user code     What a reward may change of the process: it and the trainer have each their own
-#       460-523  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       526-809  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       109-240  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
+#       243-263  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       266-458  user code     What a reward may change of the process: it and the trainer have each their own
+#       461-524  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       527-810  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -158,6 +158,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

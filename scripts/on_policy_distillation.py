@@ -41,70 +41,70 @@ policy, 128 + n saved and stopped by signal n.
 # Contents
 #       157-220  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       223-241  bundle            Where this bundle and its embedded model, data and rewards lie
-#       244-397  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       400-604  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       607-716  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#       719-897  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       900-939  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      942-1218  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1221-1352  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1355-1535  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1538-1701  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1704-1888  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1891-2079  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2082-2120  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2123-2215  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2218-2223  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2226-2251  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2254-2446  user code         What a reward may change of the process: it and the trainer have each their own
-#     2449-2697  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2700-2855  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2858-2980  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2983-3026  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     3029-3078  precision         Precision: what auto stands for, TF32, the dtype of matrix products
-#     3081-3272  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
-#     3275-3316  tokenizers        Tokenizers, loaded and saved as they were
-#     3319-3501  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3504-3666  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     3669-3772  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3775-4042  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     4045-4208  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4211-4298  batches           Padding, collating, micro-batches under a budget of tokens
-#     4301-4554  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4557-4709  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4712-4906  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4909-4973  vllm options      vLLM: the versions that work here, and options of its engine by name
-#     4976-5027  generators        The random generators that a user's code may draw from: their states, taken and …
-#     5030-5209  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5212-5396  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5399-5477  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5480-5533  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5536-5688  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5691-5894  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5897-6153  memory            The memory that a run will need, from the shape of its networks
-#     6156-6231  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6234-6469  run log           The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     6472-6588  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6591-6683  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6686-6729  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6732-6821  summary           summary.json and the lines at the end of a run
-#     6824-6969  progress          The course of a run: its begin, evaluations, what follows a step, stopping by a …
-#     6972-6990  paired tests      Intervals, paired tests, pass@k
-#     6993-7126  settings          Settings of the trainer and what contradicts what
-#     7129-7196  objective         Divergences between student and teacher
-#     7199-7244  data              Rows with completions of their own, and which teacher a row goes to
-#     7247-7506  teachers          Teachers: local networks and servers
-#     7509-7546  models            Student, teachers and the optional reward
-#     7549-7580  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7583-7607  rollout           The batch of a step
-#     7610-7654  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7657-7681  advantages        The advantages of teacher and rewards
-#     7684-7779  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7782-7937  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7940-8075  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8078-8117  memory            The memory that a run will need
-#     8120-8156  dry run           --dry_run: settings, batch arithmetic, memory
-#     8159-8203  run               The loop of a run and the command line
+#       244-398  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       401-605  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       608-717  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#       720-898  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       901-940  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      943-1219  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1222-1353  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1356-1536  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1539-1702  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1705-1889  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1892-2080  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2083-2121  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2124-2216  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2219-2224  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2227-2252  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2255-2447  user code         What a reward may change of the process: it and the trainer have each their own
+#     2450-2698  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2701-2856  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2859-2981  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2984-3027  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     3030-3079  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3082-3273  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3276-3317  tokenizers        Tokenizers, loaded and saved as they were
+#     3320-3502  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3505-3667  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3670-3773  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3776-4043  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     4046-4209  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4212-4299  batches           Padding, collating, micro-batches under a budget of tokens
+#     4302-4555  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4558-4731  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4734-4928  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4931-4995  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4998-5049  generators        The random generators that a user's code may draw from: their states, taken and …
+#     5052-5231  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5234-5418  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5421-5499  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5502-5555  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5558-5710  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5713-5916  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5919-6175  memory            The memory that a run will need, from the shape of its networks
+#     6178-6253  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6256-6491  run log           The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     6494-6613  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6616-6708  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6711-6754  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6757-6846  summary           summary.json and the lines at the end of a run
+#     6849-6994  progress          The course of a run: its begin, evaluations, what follows a step, stopping by a …
+#     6997-7015  paired tests      Intervals, paired tests, pass@k
+#     7018-7151  settings          Settings of the trainer and what contradicts what
+#     7154-7221  objective         Divergences between student and teacher
+#     7224-7269  data              Rows with completions of their own, and which teacher a row goes to
+#     7272-7531  teachers          Teachers: local networks and servers
+#     7534-7571  models            Student, teachers and the optional reward
+#     7574-7605  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7608-7632  rollout           The batch of a step
+#     7635-7679  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7682-7706  advantages        The advantages of teacher and rewards
+#     7709-7804  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7807-7962  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7965-8100  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8103-8142  memory            The memory that a run will need
+#     8145-8181  dry run           --dry_run: settings, batch arithmetic, memory
+#     8184-8228  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -293,6 +293,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
@@ -4149,7 +4150,7 @@ def settle_logits(models: Models) -> None:
     """
     import torch
 
-    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
         with torch.no_grad():
@@ -4489,7 +4490,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     need(
         found,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try --rollout_engine vllm, or another architecture",
+        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     if not found.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
@@ -4589,8 +4590,11 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -4635,22 +4639,40 @@ class HFEngine:
         """
         import torch
 
-        models, once = self.models, prompts
+        once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
-        ids, mask = left_pad(once, models.pad_id, models.device)
-        with torch.no_grad(), autocast(self.config, models.device):
-            states, cache = cached_states(models.policy, ids, mask, None)
-        states = states[:, -1]
+        states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
-            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=self.models.device)
             if groups and worth_grouping(cache, len(prompts)):
                 cache = group_rows(cache, mask, index)
             else:
                 select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
+
+    def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        import torch
+
+        models = self.models
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
+        mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
+
+    def draw(self, log_probs, uniform):
+        """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
+        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+
+    def ends(self, tokens, rows, t: int):
+        """Which rows [n] of tokens [B, T] end with the token at t."""
+        import torch
+
+        return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them.
@@ -4664,7 +4686,7 @@ class HFEngine:
         import torch
 
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
-        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
         logprobs = torch.zeros(n, limit, device=device)
         lengths = torch.full((n,), limit, device=device)
@@ -4676,9 +4698,9 @@ class HFEngine:
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
-                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ending = running & torch.isin(token, ends)
+                ending = running & self.ends(tokens, rows, t)
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
@@ -6564,8 +6586,11 @@ def make_folder(config: BaseConfig) -> None:
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+        if not os.access(config.output_dir, os.W_OK):
+            raise PermissionError("it is read-only")
     except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+        got = f"got output_dir {config.output_dir!r} ({error})"
+        raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
 def versions() -> dict:

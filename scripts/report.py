@@ -33,34 +33,34 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 
 # Contents
 #        88-119  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       122-252  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       255-275  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       278-285  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#       288-411  paired tests         Intervals, paired tests, pass@k
-#       414-456  evaluation results   results.json of evaluation.py: reading it, and two of them compared row by row
-#       459-694  metric names         Names of metrics and settings in three kinds of logs
-#       697-939  finding advice       Findings and notes: cause, remedy, source
-#      942-1038  trends               Trends of a series
-#     1041-1184  logged run           A run as its log shows it
-#     1187-1293  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1296-1355  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1358-1445  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
-#     1448-1784  log reading          Reading the logs: ours, TRL's, verl's
-#     1787-1929  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
-#     1932-2000  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
-#     2003-2190  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
-#     2193-2366  findings             All checks of a run, and its verdict
-#     2369-2642  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
-#     2645-2727  sources              What the command line names: runs and evaluations, read, and what of them …
-#     2730-2932  run facts            What the top of the page says of a run
-#     2935-3030  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
-#     3033-3069  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
-#     3072-3116  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
-#     3119-3153  evaluation tables    Tables of evaluations, and the paired tests against the first
-#     3156-3217  sample rows          Samples of all sources as rows of plain data for the page's table
-#     3220-3289  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
-#     3292-4455  page                 The page
-#     4458-4558  command              The command line
+#       122-253  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       256-276  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       279-286  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#       289-412  paired tests         Intervals, paired tests, pass@k
+#       415-457  evaluation results   results.json of evaluation.py: reading it, and two of them compared row by row
+#       460-695  metric names         Names of metrics and settings in three kinds of logs
+#       698-940  finding advice       Findings and notes: cause, remedy, source
+#      943-1039  trends               Trends of a series
+#     1042-1185  logged run           A run as its log shows it
+#     1188-1294  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1297-1356  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1359-1446  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1449-1785  log reading          Reading the logs: ours, TRL's, verl's
+#     1788-1930  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1933-2001  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     2004-2191  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2194-2367  findings             All checks of a run, and its verdict
+#     2370-2643  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
+#     2646-2728  sources              What the command line names: runs and evaluations, read, and what of them …
+#     2731-2933  run facts            What the top of the page says of a run
+#     2936-3031  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
+#     3034-3070  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
+#     3073-3117  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
+#     3120-3154  evaluation tables    Tables of evaluations, and the paired tests against the first
+#     3157-3218  sample rows          Samples of all sources as rows of plain data for the page's table
+#     3221-3290  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
+#     3293-4456  page                 The page
+#     4459-4559  command              The command line
 
 import argparse
 import ast
@@ -171,6 +171,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

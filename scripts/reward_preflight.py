@@ -63,61 +63,61 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 # Contents
 #       178-229  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
 #       232-239  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       242-372  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       375-406  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       409-498  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       501-508  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       511-787  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       790-921  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      924-1104  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1107-1270  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1273-1457  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1460-1522  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1525-1713  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1716-1775  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1778-1856  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1859-1889  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1892-2084  user code              What a reward may change of the process: it and the trainer have each their own
-#     2087-2238  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2241-2489  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2492-2647  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2650-2772  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2775-2927  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2930-3133  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3136-3276  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3279-3341  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3344-3599  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3602-3751  conversations          The record of a conversation with an environment, and what the environment …
-#     3754-3909  play                   Playing conversations of a policy with environments: all that are open are …
-#     3912-3999  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4002-4051  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4054-4196  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4199-4231  tokenizers             Tokenizers, loaded and saved as they were
-#     4234-4362  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4365-4527  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
-#     4530-4633  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
-#     4636-4649  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
-#     4652-4768  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4771-4781  batches                Padding, collating, micro-batches under a budget of tokens
-#     4784-4986  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4989-5141  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5144-5175  generators             The random generators that a user's code may draw from: their states, taken …
-#     5178-5362  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5365-5380  thresholds             Limits of the checks
-#     5383-5486  rows and gold          Rows, and the reference completion of each
-#     5489-5676  probes                 Completions that must not pay
-#     5679-5898  reward process         The reward's own process, with a time limit
-#     5901-6053  policies               What scripted policies say to an environment: the answers of one …
-#     6056-6259  environment process    The environment's own process: conversations with scripted policies, played …
-#     6262-6350  scoring                Scores of completions, graded
-#     6353-6708  preflight              The checks and the verdict
-#     6711-6744  inputs                 Rewards, data and samples that were named
-#     6747-7036  environment preflight  The checks of an environment and the verdict
-#     7039-7106  report                 The report
-#     7109-7147  environment report     The report of an environment
-#     7150-7250  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7253-7323  modes                  --list, --score, and the preflight
-#     7326-7537  command                The command line
+#       242-373  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       376-407  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       410-499  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       502-509  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       512-788  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       791-922  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      925-1105  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1108-1271  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1274-1458  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1461-1523  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1526-1714  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1717-1776  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1779-1857  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1860-1890  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1893-2085  user code              What a reward may change of the process: it and the trainer have each their own
+#     2088-2239  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2242-2490  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2493-2648  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2651-2773  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2776-2928  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2931-3134  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3137-3277  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3280-3342  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3345-3600  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3603-3752  conversations          The record of a conversation with an environment, and what the environment …
+#     3755-3910  play                   Playing conversations of a policy with environments: all that are open are …
+#     3913-4000  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4003-4052  precision              Precision: what auto stands for, TF32, the dtype of matrix products
+#     4055-4197  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
+#     4200-4232  tokenizers             Tokenizers, loaded and saved as they were
+#     4235-4363  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
+#     4366-4528  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
+#     4531-4634  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
+#     4637-4650  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
+#     4653-4769  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4772-4782  batches                Padding, collating, micro-batches under a budget of tokens
+#     4785-4987  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4990-5163  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5166-5197  generators             The random generators that a user's code may draw from: their states, taken …
+#     5200-5384  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5387-5402  thresholds             Limits of the checks
+#     5405-5508  rows and gold          Rows, and the reference completion of each
+#     5511-5698  probes                 Completions that must not pay
+#     5701-5920  reward process         The reward's own process, with a time limit
+#     5923-6075  policies               What scripted policies say to an environment: the answers of one …
+#     6078-6281  environment process    The environment's own process: conversations with scripted policies, played …
+#     6284-6372  scoring                Scores of completions, graded
+#     6375-6730  preflight              The checks and the verdict
+#     6733-6766  inputs                 Rewards, data and samples that were named
+#     6769-7058  environment preflight  The checks of an environment and the verdict
+#     7061-7128  report                 The report
+#     7131-7169  environment report     The report of an environment
+#     7172-7272  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7275-7345  modes                  --list, --score, and the preflight
+#     7348-7559  command                The command line
 
 import argparse
 import ast
@@ -291,6 +291,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
@@ -4747,7 +4748,7 @@ def settle_logits(models: Models) -> None:
     """
     import torch
 
-    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
         with torch.no_grad():
@@ -4972,7 +4973,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     need(
         found,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try --rollout_engine vllm, or another architecture",
+        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     if not found.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
@@ -5021,8 +5022,11 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -5067,22 +5071,40 @@ class HFEngine:
         """
         import torch
 
-        models, once = self.models, prompts
+        once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
-        ids, mask = left_pad(once, models.pad_id, models.device)
-        with torch.no_grad(), autocast(self.config, models.device):
-            states, cache = cached_states(models.policy, ids, mask, None)
-        states = states[:, -1]
+        states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
-            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=self.models.device)
             if groups and worth_grouping(cache, len(prompts)):
                 cache = group_rows(cache, mask, index)
             else:
                 select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
+
+    def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        import torch
+
+        models = self.models
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
+        mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
+
+    def draw(self, log_probs, uniform):
+        """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
+        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+
+    def ends(self, tokens, rows, t: int):
+        """Which rows [n] of tokens [B, T] end with the token at t."""
+        import torch
+
+        return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them.
@@ -5096,7 +5118,7 @@ class HFEngine:
         import torch
 
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
-        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
         logprobs = torch.zeros(n, limit, device=device)
         lengths = torch.full((n,), limit, device=device)
@@ -5108,9 +5130,9 @@ class HFEngine:
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
-                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ending = running & torch.isin(token, ends)
+                ending = running & self.ends(tokens, rows, t)
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)

@@ -54,28 +54,28 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 # Contents
 #       112-143  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
 #       146-176  bundle               Where this bundle and its embedded model, data and rewards lie
-#       179-309  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       312-319  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       322-344  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       347-517  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
-#       520-741  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       744-793  subject              What is checked: a trainer, and the sequences on which it is checked
-#       796-866  measures             How figures are taken and compared
-#      869-1014  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#     1017-1307  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1310-1661  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1664-1717  loading              Loading a trainer by its path
-#     1720-1921  partial              --partial: a page that has only some of the contract; plain stand-ins are made …
-#     1924-2084  oracle               The same figures, computed independently
-#     2087-2105  trainer side         Figures as the trainer has them
-#     2108-2160  prepare              Making the probes, and moving the policy off its start
-#     2163-2233  cut model            A large model cut to a few layers and tokens: the same code with less to compute
-#     2236-2251  check                What a check is
-#     2254-2348  input checks         Checks of what goes in: tokens, template, reward
-#     2351-2462  advantage checks     Checks of critic, returns and advantages
-#     2465-2637  policy checks        Checks of log-probs, padding and the policy's gradient
-#     2640-2945  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2948-3099  run                  The command line
+#       179-310  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       313-320  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       323-345  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       348-518  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
+#       521-742  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       745-794  subject              What is checked: a trainer, and the sequences on which it is checked
+#       797-867  measures             How figures are taken and compared
+#      870-1015  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#     1018-1308  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1311-1662  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1665-1718  loading              Loading a trainer by its path
+#     1721-1922  partial              --partial: a page that has only some of the contract; plain stand-ins are made …
+#     1925-2085  oracle               The same figures, computed independently
+#     2088-2106  trainer side         Figures as the trainer has them
+#     2109-2161  prepare              Making the probes, and moving the policy off its start
+#     2164-2234  cut model            A large model cut to a few layers and tokens: the same code with less to compute
+#     2237-2252  check                What a check is
+#     2255-2349  input checks         Checks of what goes in: tokens, template, reward
+#     2352-2463  advantage checks     Checks of critic, returns and advantages
+#     2466-2638  policy checks        Checks of log-probs, padding and the policy's gradient
+#     2641-2946  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2949-3100  run                  The command line
 
 import argparse
 import contextlib
@@ -228,6 +228,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),

@@ -49,61 +49,63 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       154-217  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       220-260  bundle            Where this bundle and its embedded model, data and rewards lie
-#       263-416  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       419-580  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       583-726  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       729-768  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      771-1047  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1050-1181  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1184-1364  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1367-1536  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1539-1723  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1726-1914  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1917-1949  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1952-2044  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2047-2125  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2128-2179  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2182-2207  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2210-2402  user code         What a reward may change of the process: it and the trainer have each their own
-#     2405-2653  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2656-2811  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2814-2936  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2939-2977  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     2980-3029  precision         Precision: what auto stands for, TF32, the dtype of matrix products
-#     3032-3223  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
-#     3226-3267  tokenizers        Tokenizers, loaded and saved as they were
-#     3270-3452  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3455-3617  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     3620-3723  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3726-3897  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     3900-4044  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4047-4083  batches           Padding, collating, micro-batches under a budget of tokens
-#     4086-4288  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4291-4443  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4446-4640  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4643-4707  vllm options      vLLM: the versions that work here, and options of its engine by name
-#     4710-4761  generators        The random generators that a user's code may draw from: their states, taken and …
-#     4764-4943  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4946-5130  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5133-5187  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5190-5208  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5211-5443  memory            The memory that a run will need, from the shape of its networks
-#     5446-5521  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5524-5640  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5643-5662  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5665-5805  settings          Settings of the warm start and what contradicts what
-#     5808-5834  whole files       Files that appear whole or not at all
-#     5837-5859  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5862-5959  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5962-6114  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6117-6265  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6268-6341  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6344-6530  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6533-6583  handover          What comes after the warm start: final/, and the command of the RL run
-#     6586-6649  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6652-6818  run               The rounds and the command line
+#       156-219  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       222-262  bundle            Where this bundle and its embedded model, data and rewards lie
+#       265-419  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       422-583  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       586-729  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       732-771  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      774-1050  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1053-1184  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1187-1367  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1370-1539  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1542-1726  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1729-1917  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1920-1952  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1955-2047  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2050-2128  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2131-2182  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2185-2210  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2213-2405  user code         What a reward may change of the process: it and the trainer have each their own
+#     2408-2656  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2659-2814  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2817-2939  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2942-2980  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
+#     2983-3032  precision         Precision: what auto stands for, TF32, the dtype of matrix products
+#     3035-3226  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
+#     3229-3270  tokenizers        Tokenizers, loaded and saved as they were
+#     3273-3455  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
+#     3458-3620  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
+#     3623-3726  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
+#     3729-3900  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
+#     3903-4047  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
+#     4050-4086  batches           Padding, collating, micro-batches under a budget of tokens
+#     4089-4291  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4294-4467  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4470-4664  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4667-4731  vllm options      vLLM: the versions that work here, and options of its engine by name
+#     4734-4785  generators        The random generators that a user's code may draw from: their states, taken and …
+#     4788-4967  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4970-5154  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5157-5211  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5214-5232  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5235-5467  memory            The memory that a run will need, from the shape of its networks
+#     5470-5545  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5548-5667  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5670-5689  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5692-5735  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5738-5748  paired tests      Intervals, paired tests, pass@k
+#     5751-5893  settings          Settings of the warm start and what contradicts what
+#     5896-5922  whole files       Files that appear whole or not at all
+#     5925-5947  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5950-6047  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     6050-6202  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6205-6353  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6356-6448  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6451-6637  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6640-6690  handover          What comes after the warm start: final/, and the command of the RL run
+#     6693-6756  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6759-6929  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -312,6 +314,7 @@ RELATIONS = (
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
     ("bf16", "precision", "try --precision bf16"),
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
@@ -3995,7 +3998,7 @@ def settle_logits(models: Models) -> None:
     """
     import torch
 
-    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
         with torch.no_grad():
@@ -4274,7 +4277,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     need(
         found,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try --rollout_engine vllm, or another architecture",
+        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     if not found.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
@@ -4323,8 +4326,11 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -4369,22 +4375,40 @@ class HFEngine:
         """
         import torch
 
-        models, once = self.models, prompts
+        once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
-        ids, mask = left_pad(once, models.pad_id, models.device)
-        with torch.no_grad(), autocast(self.config, models.device):
-            states, cache = cached_states(models.policy, ids, mask, None)
-        states = states[:, -1]
+        states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
-            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=self.models.device)
             if groups and worth_grouping(cache, len(prompts)):
                 cache = group_rows(cache, mask, index)
             else:
                 select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
+
+    def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        import torch
+
+        models = self.models
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
+        mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
+
+    def draw(self, log_probs, uniform):
+        """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
+        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+
+    def ends(self, tokens, rows, t: int):
+        """Which rows [n] of tokens [B, T] end with the token at t."""
+        import torch
+
+        return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them.
@@ -4398,7 +4422,7 @@ class HFEngine:
         import torch
 
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
-        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
         logprobs = torch.zeros(n, limit, device=device)
         lengths = torch.full((n,), limit, device=device)
@@ -4410,9 +4434,9 @@ class HFEngine:
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
-                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ending = running & torch.isin(token, ends)
+                ending = running & self.ends(tokens, rows, t)
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
@@ -5616,8 +5640,11 @@ def make_folder(config: BaseConfig) -> None:
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+        if not os.access(config.output_dir, os.W_OK):
+            raise PermissionError("it is read-only")
     except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+        got = f"got output_dir {config.output_dir!r} ({error})"
+        raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
 def versions() -> dict:
@@ -5660,6 +5687,65 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
         save_tokenizer(models.tokenizer, folder)
 
     write_folder(target, write)
+
+
+# ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
+
+LAST = 3  # steps at the end that are judged, fewer in a run as short
+KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+
+
+def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
+    """What went wrong, a clause each; empty where nothing is plain.
+
+    Args:
+        rows: of metrics.jsonl.
+        summary: has the held-out figures with their intervals.
+        rate: the flag of the learning rate.
+    """
+
+    def last(name: str) -> list[float]:
+        """The values of the last steps; none where the run has only one."""
+        values = [row[name] for row in rows if name in row]
+        return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
+
+    found, lower = [], f"try a lower {rate}"
+    scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
+    spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
+    alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
+    drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    if fell:
+        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
+        before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
+        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
+            values = [summary[f"{key}_{when}"] for when in ("before", "after")]
+            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+        if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
+            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+    cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
+    if cut and min(cut) > 0.95:
+        found.append(
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+        )
+    if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
+        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return found
+
+
+# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
+
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
 
 
 # ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
@@ -5794,6 +5880,8 @@ def check_warm_start(config: Config) -> None:
     vllm = c.rollout_engine == "vllm"
     need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
     local = c.teacher and not is_server(c.teacher)
+    known = not local or Path(c.teacher).is_dir() or is_hub_id(c.teacher)
+    need(known, f"got teacher {c.teacher!r}; expected a folder, a hub id, or http://HOST:PORT/v1; try its whole path")
     need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
     need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
@@ -6312,6 +6400,25 @@ def measure(shop: Workshop, number: int) -> dict:
     return found
 
 
+def faults_of_rounds(found: list[dict], trained: list[dict]) -> list[str]:
+    """What plainly went wrong, a clause each.
+
+    Args:
+        found: measures of the rounds, the first of the model as it came.
+        trained: training.json of the rounds that trained.
+    """
+    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in found]
+    summary = {}
+    for when, one in (("before", found[0]), ("after", found[-1])):
+        summary[f"accuracy_{when}"] = one["pass_rate"]
+        summary[f"accuracy_interval_{when}"] = wilson_interval(one["pass_rate"] * one["prompts"], one["prompts"])
+    rose = [one for one in trained if one["loss_last"] > one["loss_first"]]
+    clauses = [
+        f"the loss rose, {one['loss_first']:.3f} -> {one['loss_last']:.3f}; try a lower --lr" for one in rose[-1:]
+    ]
+    return clauses + (faults_at_end(rows, summary, "--lr") if trained else [])
+
+
 def coverage(found: dict) -> float:
     """Share of held-out prompts with a sample that passes: those that RL can reinforce."""
     return 1 - found["prompts_by_pass_rate"]["0"] / found["prompts"]
@@ -6754,6 +6861,8 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
     config, last = shop.config, found[-1]
     wrong = obstacles(config, last)
     summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
+    training = [shop.round_folder(one["round"]) / "training.json" for one in found]
+    summary["faults"] = faults_of_rounds(found, [json.loads(path.read_text()) for path in training if path.exists()])
     if wrong:
         summary["try"] = advice(shop, found, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
@@ -6761,6 +6870,8 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
         summary["model"] = hand_over(shop, last["round"])
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
     write_json(shop.folder / "summary.json", summary)
+    if summary["faults"]:
+        tell(f"something went wrong: {'; '.join(summary['faults'])}")
     if wrong:
         return 1
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))

@@ -401,6 +401,15 @@ def engine(ev, source, **settings):
     return ev.LocalModel(config, str(source), torch.device("cpu"))
 
 
+def passes_of(model, monkeypatch):
+    """A list to which each forward pass of a model adds its (rows, tokens of a row)."""
+    assert model.engine  # it measures the cache when it is made
+    passes, network = [], model.model.base_model
+    forward = network.forward
+    monkeypatch.setattr(network, "forward", lambda **k: passes.append(k["input_ids"].shape) or forward(**k))
+    return passes
+
+
 def completions(model, requests):
     """Outputs in order."""
     found = {}
@@ -439,15 +448,13 @@ def test_greedy_is_generate_of_transformers(ev, tmp_path, family):
 def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, family, monkeypatch):
     model = engine(ev, save_random_model(family, tmp_path))
     requests = prompts_of(ev, model, 10, range(50, 90))
-    read = []
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: read.append(ids.numel()) or forward(ids, *a, **k))
+    read = passes_of(model, monkeypatch)
     shared = completions(model, requests)
-    with_sharing = sum(read)
+    with_sharing = sum(map(math.prod, read))
     read.clear()
     monkeypatch.setattr(ev, "PREFIX_MIN", 10**9)
     assert completions(model, requests) == shared
-    assert sum(read) > with_sharing + 8 * 40  # nine rows no longer read those forty tokens
+    assert sum(map(math.prod, read)) > with_sharing + 8 * 40  # nine rows no longer read those forty tokens
     alone = [completions(model, [r])[0] for r in requests]
     assert alone == shared
 
@@ -477,7 +484,7 @@ def test_sampling_follows_the_distribution(ev, tmp_path):
     for top_p in (1.0, 0.5):
         model = engine(ev, source, temperature=0.7, top_p=top_p, n=3000, batch_tokens=10**7)
         requests = [ev.Request(ids=[40, 41, 42], limit=1, sample=i) for i in range(3000)]
-        model.eos_ids = []
+        model.eos_ids.clear()
         found = torch.tensor([out["ids"][0] for out in completions(model, requests)]).bincount(minlength=262)
         probs = (model.model(torch.tensor([[40, 41, 42]])).logits[0, -1] / 0.7).softmax(-1)
         order = probs.sort(descending=True)
@@ -513,10 +520,9 @@ def test_stop_strings_end_rows_early_and_exactly(ev, tmp_path):
 
 def test_finished_rows_leave_the_batch(ev, tmp_path, monkeypatch):
     model = engine(ev, save_random_model("llama", tmp_path))
-    widths = []
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: widths.append(len(ids)) or forward(ids, *a, **k))
+    passes = passes_of(model, monkeypatch)
     outputs = completions(model, prompts_of(ev, model, 30, limit=60))
+    widths = [rows for rows, _ in passes]
     assert max(widths) == 30 and widths[-1] < 15 and len({out["tokens"] for out in outputs}) > 5
 
 
@@ -525,24 +531,25 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
     model = engine(ev, source)
     expected = completions(model, prompts_of(ev, model, 21))
     model, sizes = engine(ev, source), []
-    inner = model.generate_batch
+    inner = model.engine.generate
 
-    def scarce(requests, prefix):
-        sizes.append(len(requests))
-        if len(requests) > 3:
+    def scarce(prompts, noise):
+        sizes.append(len(prompts))
+        if len(prompts) > 3:
             raise RuntimeError("CUDA out of memory. Tried to allocate")
-        return inner(requests, prefix)
+        return inner(prompts, noise)
 
-    monkeypatch.setattr(model, "generate_batch", scarce)
+    monkeypatch.setattr(model.engine, "generate", scarce)
     assert completions(model, prompts_of(ev, model, 21)) == expected
     assert sizes[:4] == [21, 10, 5, 2]
     assert "out of memory on 21 sequences" in capsys.readouterr().err
-    monkeypatch.setattr(model, "generate_batch", lambda *a: (_ for _ in ()).throw(MemoryError("no room")))
-    with pytest.raises(ev.UserError, match="one sequence"):
-        completions(model, prompts_of(ev, model, 4))
-    monkeypatch.setattr(model, "generate_batch", lambda *a: (_ for _ in ()).throw(RuntimeError("shape")))
-    with pytest.raises(RuntimeError, match="shape"):
-        completions(model, prompts_of(ev, model, 4))
+    for error, raised, message in (
+        (MemoryError("no room"), ev.UserError, "one sequence"),
+        (RuntimeError("shape"), RuntimeError, "shape"),
+    ):
+        monkeypatch.setattr(model.engine, "generate", lambda *_, error=error: (_ for _ in ()).throw(error))
+        with pytest.raises(raised, match=message):
+            completions(model, prompts_of(ev, model, 4))
 
 
 def test_common_prefix_leaves_every_row_a_token(ev):
@@ -552,12 +559,10 @@ def test_common_prefix_leaves_every_row_a_token(ev):
 
 def test_choices_that_read_the_same_tokens_run_once(ev, monkeypatch):
     model = oracle_model("plain", 64)
-    rows = []
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: rows.append(len(ids)) or forward(ids, *a, **k))
+    passes = passes_of(model, monkeypatch)
     requests = [ev.Request(ids=[40, 41 + i], scored=[60 + c]) for i in range(3) for c in range(4)]
     model.logprob(requests, lambda i, out: None)
-    assert rows == [3]
+    assert [rows for rows, _ in passes] == [3]
 
 
 def test_lora_folder_is_the_merged_model(ev, tmp_path):
@@ -1038,16 +1043,34 @@ def test_two_files_of_completions_have_the_same_rows(ev, tmp_path, capsys):
     assert found["rows"] == 6 and found["worse"] == 4
 
 
-def test_html_escapes_what_the_model_wrote(ev, tmp_path):
-    attack = "<script>alert(1)</script><img src=x onerror=alert(2)>\x00\ud800"
-    rows = [{"prompt": f"p {attack}", "answer": attack, "done": f"\\boxed{{{attack}}}"}]
-    data = tmp_path / "d.jsonl"
-    data.write_text(json.dumps(rows[0]) + "\n")
-    run_here(
-        ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done", "--model", attack[:20]
-    )
-    page = (tmp_path / "o" / "report.html").read_bytes().decode()
-    assert "<script" not in page and "<img" not in page and "&lt;script&gt;alert(1)" in page
+def trained_model(tmp_path, name: str, **settings):
+    """A model in the final/ of a run with these settings."""
+    run = tmp_path / name
+    model = save_random_model("llama", run / "final")
+    (run / "config.json").write_text(json.dumps({"output_dir": str(run), **settings}))
+    return model
+
+
+def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, capsys):
+    asked = [{"question": text, "answer": "1"} for text in ("1 + 0 =", "2 - 1 =", "3 - 2 =", "4 - 3 =")]
+    data = write_rows(tmp_path / "test.jsonl", asked)
+    turns = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+0="}]
+    first = write_rows(tmp_path / "sft.jsonl", [{"prompt": turns}])
+    then = write_rows(tmp_path / "rl.jsonl", [{"problem": "2 - 1  ="}, {"problem": "9 - 8 ="}])
+    warm = trained_model(tmp_path, "warm", data=first)
+    after = trained_model(tmp_path, "rl", data=then, prompt_column="problem", model=str(warm))
+    before = save_random_model("llama", tmp_path / "base")
+    flags = ["--task", "math", "--data", data, "--max_new_tokens", "4"]
+    for name, model, count in (("a", before, None), ("b", after, 2)):
+        assert run_here(ev, tmp_path / name, *flags, "--model", model)["tasks"]["math"].get("trained_rows") == count
+        lines = [line for line in capsys.readouterr().err.splitlines() if "was trained on rows" in line]
+        assert len(lines) == bool(count) and all("math: 2 of 4 rows" in line for line in lines)
+    compare = ["--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--output_dir", str(tmp_path / "c")]
+    assert ev.main(compare) == 0
+    assert "math: 2 of 4" in capsys.readouterr().err
+    lost = trained_model(tmp_path, "lost", data=str(tmp_path / "gone.jsonl"))
+    run_here(ev, tmp_path / "d", *flags, "--model", lost)
+    assert "note: cannot tell whether" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -1143,6 +1166,9 @@ BAD = {
     "no model": (["--task", "generation", "--data", "{one}", "--model", "./nowhere"], "which is not a folder"),
     "three models": (["--task", "generation", *["--model", "x"] * 3], "expected one, or two"),
     "one file to compare": (["--compare", "x"], "expected two"),
+    "no scheme": (["--task", "math", "--base_url", "localhost:8000/v1", "--model", "x"], "try http://HOST:PORT/v1"),
+    "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is no file"),
+    "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),

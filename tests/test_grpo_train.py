@@ -28,6 +28,9 @@ from conftest import (
 )
 from safetensors.torch import load_file
 
+from programs.grpo_train.data import left_tokenizer, load_task
+from programs.grpo_train.settings import Config
+
 grpo = load_script("grpo_train")
 
 SIZES = [
@@ -240,48 +243,12 @@ TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its valu
     "max_prompt_length": ("99", {}),  # with vLLM, see use_vllm; else it filters the data
     "shuffle_dataset": ("false", {"shuffle_dataset": False}),  # prompt_order does it, whatever the flag
 }
-ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
-    "profile": "test_profile_is_the_default_and_yaml_and_flags_win",
-    **dict.fromkeys(("model", "data", "eval_data", "reward", "sample_every"), "test_run_leaves_what_it_should"),
-    "prompt_column": "test_bad_input_is_told_in_the_users_words",
-    "allow_overlap": "test_training_prompts_as_held_out_ones_are_refused_unless_asked_for",
-    "preset": "test_gsm8k_through_the_loader_with_the_math_preset",
-    "stages": "test_stages_change_rewards_and_learning_rate_and_survive_a_kill",
-    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
-    "load_in_4bit": "test_bad_input_is_told_in_the_users_words",  # and tests/test_four_bit.py
-    **dict.fromkeys(("plot_every", "eval_every", "eval_rows"), "test_run_leaves_what_it_should"),
-    "vllm_args": "test_trls_engine_gets_a_dtype_and_the_seed",  # and tests/with_vllm
-    "check_sync": "test_logprobs_far_from_the_trainers_end_the_run",  # and tests/with_vllm
-    "resume": "test_killed_and_resumed_equals_uninterrupted",
-    "dry_run": "test_dry_run_prints_the_batch_arithmetic",
-    **dict.fromkeys(
-        ("chat", "chat_template", "chat_template_kwargs"), "test_chat_and_template_settings_decide_what_the_model_reads"
-    ),
-    "reward_timeout": "test_a_client_of_the_module_serves_several_batches",
-    "reward_concurrency": "test_a_client_of_the_module_serves_several_batches",
-    "reward_retries": "test_a_busy_judge_is_asked_again_but_a_fault_is_not",
-    **dict.fromkeys(("environment", "max_turns"), "test_conversations_are_those_of_trls_own_loop"),
-    "tools": "test_functions_are_tools",
-    **dict.fromkeys(("tool_timeout", "tool_characters", "tool_format"), "test_functions_are_tools"),
-    "keep_between": "test_a_resumed_run_draws_and_trains_the_same",
-    "max_conversation_tokens": "test_a_dry_run_shows_the_environment",
-}
 
 
 def trl_args(*flags):
     """TRL's config for a command line, for the embedded model and 40 prompts."""
     config = grpo.fill_in(grpo.parse_arguments([*map(str, flags)]), 400_000)
     return grpo.trl_config(config, grpo.plan_batches(config, 1, 40).steps)
-
-
-def test_every_setting_is_held_by_a_test():
-    names = {f.name for f in dataclasses.fields(grpo.Config)}
-    assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    files = [
-        ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment", "pass_band", "held_out")
-    ]
-    shared = "".join(file.read_text(encoding="utf-8") for file in files)
-    assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("flag", TO_TRL)
@@ -397,15 +364,6 @@ def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
         assert all(getattr(config, name) == value for name, value in settings.items())
         grpo.check_settings(config)
         grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)
-
-
-@pytest.mark.long
-def test_profile_shows_what_it_sets():
-    shown = run_script("grpo_train", "--profile", "memory", "--help").stdout
-    assert re.search(r"lora_rank RANK.*?\(default:\s+16\)", shown, re.DOTALL)
-
-
-# ------------------------------------------------------------------------------------------------ arithmetic
 
 
 @pytest.mark.parametrize(
@@ -943,17 +901,34 @@ def test_data_of_ones_own_needs_a_reward(ours, tmp_path):
     assert code == 2 and "got --data without a reward" in error
 
 
-def test_chat_data_needs_a_template(ours, task, tmp_path):
+def test_a_base_model_trains_on_chat_rows_and_strings(ours, small, tmp_path):
+    """Messages are joined by newlines, as the other trainers do; a reward gets the form that its row has."""
     model = save_random_model("llama", tmp_path / "model", chat_template=False)
-    code, _, error = ours(*task, f"--model={model}", f"--output_dir={tmp_path / 'run'}")
-    assert code == 2 and "has no chat template" in error and "-Instruct" in error
+    chat = [{"role": "user", "content": "Add."}, {"role": "user", "content": "1+1="}]
+    rows = [{"prompt": chat, "answer": "2"}, {"prompt": "1+2=", "answer": "3"}]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "r.py").write_text(
+        "def form(prompts, completions, **kwargs):\n"
+        "    for p, c in zip(prompts, completions):\n"
+        "        assert isinstance(p, str) == isinstance(c, str), (p, c)\n"
+        "    return [float(i) for i in range(len(completions))]\n"
+    )
+    flags = [f"--model={model}", f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:form", "--steps=2"]
+    flags += ["--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=4", "--sample_every=1"]
+    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == 0, error
+    assert "messages are joined by newlines" in error
+    config = Config(model=str(model))
+    tokenizer = left_tokenizer(config)
+    loaded = load_task(config, tokenizer, str(tmp_path / "d.jsonl"))
+    assert [tokenizer.decode(row["prompt_ids"], skip_special_tokens=True) for row in loaded] == ["Add.\n1+1=\n", "1+2="]
 
 
-def test_prompts_of_two_kinds(ours, task, tmp_path):
-    lines = [{"prompt": "1+1="}, {"prompt": [{"role": "user", "content": "1+1="}]}]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    code, _, error = ours(*task, f"--data={tmp_path / 'd.jsonl'}", f"--output_dir={tmp_path / 'run'}")
-    assert code == 2 and "row 2: got prompts of two kinds" in error
+def test_a_folder_that_cannot_be_written_is_said_at_once(ours, task, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, error = ours(*task, f"--output_dir={tmp_path / 'file' / 'run'}")
+    assert code == 2 and "expected a folder to write to; try another --output_dir" in error
+    assert "TRL refuses" not in error and "Traceback" not in error
 
 
 def test_reward_column_that_does_not_exist(ours, task, small, tmp_path):

@@ -162,7 +162,7 @@ def test_a_network_that_reads_pads_is_refused(saved, files, tmp_path, capsys):
 
 def test_a_cache_that_forgets_is_refused(saved, files, tmp_path, capsys, monkeypatch):
     """A step that sees its own token alone gives other states than the whole text."""
-    for script in (ppo, od):
+    for script in (ppo, od, ev):
         real = script.cached_states
         monkeypatch.setattr(
             script,
@@ -173,14 +173,6 @@ def test_a_cache_that_forgets_is_refused(saved, files, tmp_path, capsys, monkeyp
     refused(ppo.main, flags, tmp_path / "ppo", capsys, "one token at a time")
     refused(od.main, [*flags, f"--teacher={saved('lfm2', 1)}"], tmp_path / "od", capsys, "one token at a time")
     model = ev.LocalModel(ev.Config(task=["math"], cache=False), saved("lfm2"), CPU)
-    monkeypatch.setattr(
-        model,
-        "forward",
-        lambda ids, mask, cache=None, keep=1, use_cache=True: (
-            ev.LocalModel.forward(model, ids, mask[:, -ids.shape[1] :], None, keep, use_cache)[0],
-            None,
-        ),
-    )
     with pytest.raises(ev.UserError, match="one token at a time"):
         model.generate([ev.Request(ids=IDS[1], limit=4, sample=0, stops=[])], print)
 

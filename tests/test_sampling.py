@@ -11,9 +11,10 @@ import torch
 from conftest import save_random_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parts import group_cache, key_cache, sampling
 from parts.foundation.messages import UserError
 from parts.foundation.settings import check_trainer
+from parts.networks import group_cache, key_cache
+from parts.sampling import sampling
 from parts.sampling.sampling import HFEngine, TurnSampler, turn_sampler
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config

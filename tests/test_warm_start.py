@@ -17,7 +17,7 @@ from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, 
 from parts.foundation.messages import UserError
 from programs.warm_start import handover
 from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import measured, obstacles, widens
+from programs.warm_start.measure import faults_of_rounds, measured, obstacles, widens
 from programs.warm_start.samples import Sampler, chosen_samples, sampled_solutions
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
@@ -300,6 +300,26 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
 
 
+MEASURE = {"pass_rate": 0.6, "prompts": 100, "ends": 1.0, "tokens_mean": 9.0}
+STEPS = {"loss_first": 2.0, "loss_last": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("after", "training", "clause"),
+    [
+        ({}, STEPS, ""),
+        ({"pass_rate": 0.2}, STEPS, "held-out accuracy got worse, 0.6 -> 0.2; try a lower --lr"),
+        ({"ends": 0.0}, STEPS, "nearly every completion is cut"),
+        ({"tokens_mean": 1.0}, STEPS, "the policy says nothing"),
+        ({}, {"loss_first": 2.0, "loss_last": 9.0}, "the loss rose, 2.000 -> 9.000; try a lower --lr"),
+    ],
+)
+def test_a_run_that_went_wrong_says_so(after, training, clause):
+    clauses = faults_of_rounds([MEASURE, MEASURE | after], [training])
+    assert len(clauses) == bool(clause) and clause in "".join(clauses)
+    assert not faults_of_rounds([MEASURE | after], []), "a model as it came has trained nothing"
+
+
 def test_the_command_names_the_trainer_beside_a_copy_or_in_the_bundle(tmp_path, monkeypatch):
     (tmp_path / "ppo_train.py").touch()
     monkeypatch.setattr(handover, "HERE", tmp_path / "warm_start.py")
@@ -508,7 +528,8 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
         ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
         ({"min_rounds": 9}, "min_rounds 9"),
         ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
-        ({"teacher": "x", "rollout_engine": "vllm"}, "holds one model"),
+        ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
+        ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),
         ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
     ],
 )

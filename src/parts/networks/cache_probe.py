@@ -203,7 +203,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     need(
         found,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try --rollout_engine vllm, or another architecture",
+        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     if not found.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")

@@ -116,7 +116,7 @@ def settle_logits(models: Models) -> None:
     """
     import torch
 
-    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
         with torch.no_grad():

@@ -105,8 +105,11 @@ def make_folder(config: BaseConfig) -> None:
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+        if not os.access(config.output_dir, os.W_OK):
+            raise PermissionError("it is read-only")
     except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+        got = f"got output_dir {config.output_dir!r} ({error})"
+        raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
 def versions() -> dict:

@@ -48,8 +48,11 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -94,22 +97,40 @@ class HFEngine:
         """
         import torch
 
-        models, once = self.models, prompts
+        once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
-        ids, mask = left_pad(once, models.pad_id, models.device)
-        with torch.no_grad(), autocast(self.config, models.device):
-            states, cache = cached_states(models.policy, ids, mask, None)
-        states = states[:, -1]
+        states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
-            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=self.models.device)
             if groups and worth_grouping(cache, len(prompts)):
                 cache = group_rows(cache, mask, index)
             else:
                 select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
+
+    def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        import torch
+
+        models = self.models
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
+        mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
+
+    def draw(self, log_probs, uniform):
+        """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
+        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+
+    def ends(self, tokens, rows, t: int):
+        """Which rows [n] of tokens [B, T] end with the token at t."""
+        import torch
+
+        return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them.
@@ -123,7 +144,7 @@ class HFEngine:
         import torch
 
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
-        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
         logprobs = torch.zeros(n, limit, device=device)
         lengths = torch.full((n,), limit, device=device)
@@ -135,9 +156,9 @@ class HFEngine:
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
-                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ending = running & torch.isin(token, ends)
+                ending = running & self.ends(tokens, rows, t)
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
@@ -188,7 +209,7 @@ class TurnSampler:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         if kept.begins(texts):
-            order, states, mask, cache = continued(kept, texts, self.read_on)
+            order, states, mask, cache = continued(kept, texts, engine.read_on)
         else:
             order, (states, mask, cache) = numbers, engine.read(prompts)
         del kept
@@ -198,17 +219,6 @@ class TurnSampler:
         found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
         return [found[number] for number in numbers]
-
-    def read_on(self, new: list[list[int]], mask, cache) -> tuple:
-        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache)."""
-        import torch
-
-        models = self.engine.models
-        ids, new_mask = left_pad(new, models.pad_id, models.device)
-        mask = torch.cat([mask, new_mask], dim=1)
-        with torch.no_grad(), autocast(self.engine.config, models.device):
-            states, cache = cached_states(models.policy, ids, mask, cache)
-        return states[:, -1], mask, cache
 
 
 def turn_sampler(engine) -> Callable:

@@ -8,12 +8,14 @@ from pathlib import Path
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import say, tell
 from parts.reading.evaluation_results import read_report
+from parts.running.output_folder import make_folder
 from programs.evaluation.comparison import print_comparison
 from programs.evaluation.models import open_models
 from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.run import evaluate, task_rows
-from programs.evaluation.settings import Config, parse_config, spread_pairs
+from programs.evaluation.settings import Config, parse_config
 from programs.evaluation.task_table import check_choices, make_task
+from programs.evaluation.trained_rows import warn_of_trained
 
 
 def run(config: Config) -> int:
@@ -23,12 +25,14 @@ def run(config: Config) -> int:
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
     random.seed(config.seed)  # for the user's graders
     if config.compare:
-        before, after = map(read_report, config.compare)
-        print_comparison(before, after, config)
+        reports = list(map(read_report, config.compare))
+        warn_of_trained(reports)
+        print_comparison(*reports, config)
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
     folder, reports = Path(config.output_dir), []
+    make_folder(config)
     for model in open_models(config):
         inner = folder if len(config.model) < 2 else folder / ("before", "after")[len(reports)]
         reports.append(evaluate(config, loaded, model, inner))
@@ -47,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     quiet_environment()
     return exit_code(
-        lambda: run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv))),
+        lambda: run(parse_config(sys.argv[1:] if argv is None else argv)),
         mend="mend it and run the same command",
         stopped="stopped; what was computed is in the cache, the same command goes on",
     )

@@ -15,11 +15,12 @@ from parts.running.output_folder import versions, write_text
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.report import html_report, print_metrics
+from programs.evaluation.report import print_metrics
 from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request, Task
+from programs.evaluation.trained_rows import count_trained
 
 
 def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
@@ -217,9 +218,12 @@ def unique_keys(texts: list[str]) -> list[str]:
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
     """Run all tasks on one model, write its files, and return what results.json holds."""
     started, results, samples = time.perf_counter(), {}, []
+    trained = count_trained(model.source, [(task, rows) for task, rows, _ in tasks])
     for task, rows, shots in tasks:
         results[task.label], shown = run_task(config, task, model, rows, shots)
         samples += shown
+    for label, count in trained.items() if ranks()[0] == 0 else ():
+        results[label]["trained_rows"] = count
     about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
     about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
     seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
@@ -229,6 +233,5 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
         write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
-        write_text(folder / "report.html", html_report(report, samples, config.shown_samples))
         print_metrics(report)
     return report

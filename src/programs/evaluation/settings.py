@@ -18,9 +18,9 @@ class Config(BaseConfig):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "only the first rows (0: all)")
-    compare: list[str] = setting([], "results.json of two runs, before and after: only the paired tests, no model")
+    compare: list[str] = setting([], "BEFORE AFTER: results.json of two runs, for the paired tests alone", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
-    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl, report.html and the cache")
+    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked rows before each prompt")
     fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
@@ -30,13 +30,13 @@ class Config(BaseConfig):
     system_prompt: str = setting("", "text, or a file that holds it")
     reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     # sampling
-    n: int = setting(1, "completions per prompt")
+    n: int = setting(1, "completions per prompt", positive=True)
     temperature: float = setting(0.0, "0 is greedy")
-    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability")
-    max_new_tokens: int = setting(256, "longest completion")
+    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
     stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
@@ -44,13 +44,13 @@ class Config(BaseConfig):
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
     )
-    max_turns: int = setting(8, "answers in a conversation with an environment")
-    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted")
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
     max_conversation_tokens: int = setting(
         0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply")
-    tool_characters: int = setting(8000, "longer results of tools are cut")
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -60,13 +60,13 @@ class Config(BaseConfig):
     engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base of an adapter folder (default: the one it names)")
-    concurrency: int = setting(16, "requests to --base_url at a time")
+    concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
     precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
+    batch_tokens: int = setting(32768, "tokens per batch, with completions; halved when memory runs out", positive=True)
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
@@ -74,8 +74,10 @@ class Config(BaseConfig):
     cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
-    bootstrap: int = setting(2000, "bootstrap samples")
-    shown_samples: int = setting(50, "samples per task in report.html")
+    bootstrap: int = setting(2000, "bootstrap samples", positive=True)
+
+    # what the parts read and this program does not offer
+    rollout_batch_size = 10**9
 
     def __post_init__(self):
         named = [text.partition(":")[0] for text in self.task]
@@ -106,9 +108,6 @@ def check_environment(config: Config) -> None:
             c.environment or value == getattr(usual, name),
             f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
         )
-        above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
-        need(above, f"got {name} {value}; expected more than 0")
-    need(c.max_conversation_tokens >= 0, f"got max_conversation_tokens {c.max_conversation_tokens}; expected 0 or more")
     if not c.environment:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
@@ -125,14 +124,6 @@ def check_environment(config: Config) -> None:
     off = c.chat_template == "off"
     need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
-
-
-def spread_pairs(argv: list[str]) -> list[str]:
-    """Write `--compare A B` as `--compare A --compare B`."""
-    for i, flag in enumerate(argv):
-        if flag == "--compare" and i + 2 < len(argv) and not argv[i + 2].startswith("-"):
-            return [*argv[: i + 2], *spread_pairs(["--compare", *argv[i + 2 :]])]
-    return argv
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):

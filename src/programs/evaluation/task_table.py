@@ -1,11 +1,11 @@
 """Tasks by name."""
 
-import math
 import os
 from pathlib import Path
 
 from parts.data.chat import template_settings
 from parts.foundation.messages import need, suggest
+from parts.foundation.settings import check_numbers
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.own_tasks import Custom, RewardTask
 from programs.evaluation.run import evaluation_template
@@ -16,26 +16,30 @@ from programs.evaluation.tasks import Code, Generation, Math, Task
 
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
-    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency", "reward_concurrency"):
-        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
-    zero_or_more = ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed")
-    for name in (*zero_or_more, "reward_timeout", "reward_retries"):
-        need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
+    check_numbers(config)
     own = evaluation_template(config)
     got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
     need(not own or Path(own).is_file(), got)
     need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
     template_settings(config)
-    need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
-    need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
+    need(config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1; try 0.95")
     greedy = config.n > 1 and not config.temperature and not config.completion_column
     need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
     need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
-    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
+    need(
+        len(config.compare) in (0, 2),
+        f"got --compare with {len(config.compare)} files; expected two results.json; try --compare BEFORE AFTER",
+    )
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     need(all(config.stop), "got an empty --stop; expected text")
     check_environment(config)
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
+    http = config.base_url.startswith(("http://", "https://")) or not config.base_url
+    need(http, f"got base_url {config.base_url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1")
+    text, path = config.system_prompt, Path(config.system_prompt)
+    meant = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
+    got = f"got system_prompt {text!r}, which is no file; expected text, or a file that holds it"
+    need(not text or not meant or path.is_file(), f"{got}; try the path from here, {Path.cwd()}")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
     away = config.attn_implementation != "auto" and (config.engine == "vllm" or config.base_url)

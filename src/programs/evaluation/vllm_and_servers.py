@@ -83,9 +83,6 @@ class ConfigOnly:
 
         return iter([torch.empty(0, dtype=getattr(torch, self.dtype))])
 
-    def forward(self):
-        """Never called."""
-
 
 class ServerModel:
     """An OpenAI-compatible server; chat messages go to /chat/completions, text to /completions."""

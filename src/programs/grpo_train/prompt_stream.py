@@ -1,6 +1,5 @@
 """The data as TRL sees it, one long pass: in an order fixed at the start, or drawn by pass rates rollout by rollout."""
 
-from parts.data.chat import as_json, as_turns, with_arguments
 from parts.data.pass_band import draw_in_band, next_rates
 from parts.foundation.messages import need
 from parts.foundation.processes import gather_rows
@@ -48,25 +47,18 @@ class BandedPrompts:
             setattr(self, name, value)
 
 
-def sent_prompt(config: Config, prompt):
-    """A prompt for a table: arguments of tool calls are JSON text, as a table gives all objects the same keys."""
-    turns = as_turns(prompt, config.chat)
-    return turns if isinstance(turns, str) else with_arguments(as_json, turns)
-
-
-def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedPrompts | None, numbered: bool):
+def trl_data(config: Config, sent: list[str], plan: BatchPlan, band: BandedPrompts | None):
     """All positions of a run as a data set for TRL, which keeps its order: a prompt and the number of its row.
 
     Args:
-        numbered: prompts are the numbers too, see rollout_function.
+        sent: what TRL has for the prompt of each row.
     """
     from datasets import Dataset
 
-    sent = [*map(str, range(len(rows)))] if numbered else [sent_prompt(config, row["prompt"]) for row in rows]
     length = plan.rollouts * plan.prompts_per_rollout
     if not band:
-        data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))})
-        return data.select(prompt_order(config, len(rows), length))
+        data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))})
+        return data.select(prompt_order(config, len(sent), length))
     data = Dataset.from_dict({"position": list(range(length))})
 
     def drawn(batch: dict) -> dict:

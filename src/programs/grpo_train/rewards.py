@@ -96,7 +96,8 @@ class Scorer:
         begin = time.perf_counter()
         if self.latest.get("completion_ids") is not completion_ids:
             rows = [self.rows[i] for i in row]
-            seen, said = self.heard or (rows, self.visible(completions, completion_ids, rows))
+            said = as_completions(self.tokenizer, rows, completion_ids, self.eos_ids) if not self.heard else None
+            seen, said = self.heard or (rows, said)
             self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
         completions = self.latest["completions"]
         values = [None] * len(completions)
@@ -107,13 +108,6 @@ class Scorer:
                 self.seen += [(number, passes_fully({name: value})) for number, value in zip(row, values, strict=True)]
             self.seconds += time.perf_counter() - begin
         return values
-
-    def visible(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
-        """Completions in the form of the rows' prompts, with the special tokens that TRL leaves out of their text."""
-        if self.tokenizer is None or is_parsed(self.tokenizer):
-            pairs = zip(rows, completions, strict=True)
-            return [text_of_turns(c) if isinstance(row["prompt"], str) else c for row, c in pairs]
-        return as_completions(self.tokenizer, rows, completion_ids, self.eos_ids)
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
@@ -179,19 +173,19 @@ def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> f
     return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
 
 
-def is_parsed(tokenizer) -> bool:
-    """Whether TRL turns completions into messages by the tokenizer's own template or schema of responses."""
-    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
-
-
 def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
-    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat."""
-    if is_parsed(tokenizer) and not all(isinstance(row["prompt"], str) for row in rows):
-        from trl.chat_template_utils import parse_response
+    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat.
 
-        return [[parse_response(tokenizer, row)] for row in ids]
-    texts = [visible_text(tokenizer, row, eos_ids) for row in ids]
-    return [
-        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-        for row, text in zip(rows, texts, strict=True)
-    ]
+    A message is what the tokenizer's own template or schema of responses makes of it, if it has one.
+    """
+    from trl.chat_template_utils import parse_response
+
+    parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+    made = []
+    for row, own in zip(rows, ids, strict=True):
+        text = visible_text(tokenizer, own, eos_ids)
+        if isinstance(row["prompt"], str):
+            made.append(text)
+        else:
+            made.append([parse_response(tokenizer, own) if parsed else {"role": "assistant", "content": text}])
+    return made

@@ -29,6 +29,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
+    make_folder(config)
     band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
     trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
@@ -36,7 +37,6 @@ def train(config: Config) -> int:
     if checkpoint:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
-    make_folder(config)
     run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
     write_settings(config)
     try:

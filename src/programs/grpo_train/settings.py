@@ -145,7 +145,7 @@ class Config(TrainerSettings):
         50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
     )
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
-    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
+    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn
@@ -159,6 +159,11 @@ class Config(TrainerSettings):
     def max_new_tokens(self) -> int:
         """The bound of an answer, by the name that the parts read."""
         return self.max_completion_length
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The bound of a prompt, by the name that the parts read."""
+        return self.max_prompt_length
 
     @property
     def conversation_tokens(self) -> int:
@@ -251,6 +256,7 @@ OWNED = {
     "load_best_model_at_end": "to leave it out",
     "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
+    "chat_template_kwargs": "--chat_template_kwargs",
 }
 
 # what older versions and other guides call it
@@ -274,33 +280,21 @@ RENAMED = {
 }
 
 
-def config_of(profile: str):
-    """The Config class with a profile's values as its defaults, so that YAML, flags and --help all see them."""
-    types = {f.name: f for f in dataclasses.fields(Config)}
-    changed = []
-    for name, value in {"profile": profile, **PROFILES[profile]}.items():
-        meta = types[name].metadata
-        changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
-    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
-
-
 def parse_arguments(argv: list[str]) -> Config:
     """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
-    spread, several = [], False  # --trainer_args takes several values, a repeatable flag one
-    for word, after in zip(argv, [*argv, "-"][1:], strict=True):
-        if word in ("--trainer_args", "--trainer-args") and not after.startswith("-"):
-            several = True
-        elif several and not word.startswith("-"):
-            spread += ["--trainer_args", word]
-        else:
-            several = False
-            spread.append(word)
-    named = [spread[i + 1] for i, word in enumerate(spread[:-1]) if word == "--profile"]
-    named += [word.partition("=")[2] for word in spread if word.startswith("--profile=")]
-    profile = named[-1] if named else ""
-    if not profile and not {"-h", "--help"} & {*spread}:
-        profile = parse_config(spread).profile  # from the YAML file
-    return parse_config(spread, config_of(profile) if profile in PROFILES else Config)
+    profile = parse_config(argv).profile
+    return parse_config(argv, config_of(profile)) if profile else parse_config(argv)
+
+
+def config_of(profile: str):
+    """The Config class with a profile's values as its defaults, so that YAML and flags win over them."""
+    fields = {f.name: f for f in dataclasses.fields(Config)}
+    values = {"profile": profile, **PROFILES[profile]}
+    changed = [
+        (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
+        for name, value in values.items()
+    ]
+    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
 
 
 def trainer_fields(pairs: list[str]) -> dict:

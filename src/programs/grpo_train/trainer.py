@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from parts.data.pass_band import band_metrics
-from parts.data.prompts import encode_prompt
 from parts.environments.play_setup import PlaySetup
 from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
 from parts.foundation.processes import forget_peak, gather_rows, memory_metrics, world
@@ -263,7 +262,10 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
     if run.band:
         check_loader(args)
-    data = trl_data(config, rows, plan, run.band, numbered=bool(run.setup))
+    # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
+    texts = {tokenizer.decode(row["prompt_ids"]): row["prompt_ids"] for row in rows}
+    sent = [*map(str, range(len(rows)))] if run.setup else [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    data = trl_data(config, sent, plan, run.band)
     extra = adapters_and_rounding(config, args)
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
@@ -283,12 +285,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
-    template = args.chat_template_kwargs or {}
-    trainer._tokenize_prompts = lambda prompts: (  # TRL's would double BOS, and answer an assistant's turn
-        [encode_prompt(tokenizer, prompt, **template) for prompt in prompts],
-        None,
-        {},
-    )
+    trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
     for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from parts.data.chat import template_settings
 from parts.foundation.messages import UserError
 from parts.networks.models import attention_choice
 from parts.networks.precision import precision_on
-from programs.grpo_train.data import trl_template_settings
 from programs.grpo_train.settings import OPTIONAL, SAME, Config, trainer_fields
 
 
@@ -42,7 +42,7 @@ def trl_settings(config: Config, steps: int) -> dict:
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
     settings["model_init_kwargs"] |= attention_choice(config)
     extra = trainer_fields(config.trainer_args)
-    settings["chat_template_kwargs"] = trl_template_settings(config)
+    settings["chat_template_kwargs"] = template_settings(config)
     settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
     return settings | extra
 

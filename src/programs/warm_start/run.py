@@ -17,7 +17,7 @@ from parts.running.output_folder import check_folder, make_folder, write_setting
 from programs.warm_start.dry_run import print_warm_start_plan
 from programs.warm_start.handover import hand_over, rl_command
 from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import measure, obstacles, widens
+from programs.warm_start.measure import faults_of_rounds, measure, obstacles, widens
 from programs.warm_start.samples import sampled_solutions
 from programs.warm_start.settings import Config, check_warm_start, parse_config
 from programs.warm_start.solutions import given_solutions, load_reward, solution_text, without_solutions
@@ -128,6 +128,8 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
     config, last = shop.config, found[-1]
     wrong = obstacles(config, last)
     summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
+    training = [shop.round_folder(one["round"]) / "training.json" for one in found]
+    summary["faults"] = faults_of_rounds(found, [json.loads(path.read_text()) for path in training if path.exists()])
     if wrong:
         summary["try"] = advice(shop, found, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
@@ -135,6 +137,8 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
         summary["model"] = hand_over(shop, last["round"])
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
     write_json(shop.folder / "summary.json", summary)
+    if summary["faults"]:
+        tell(f"something went wrong: {'; '.join(summary['faults'])}")
     if wrong:
         return 1
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))

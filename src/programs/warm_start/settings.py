@@ -2,7 +2,9 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
+from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
@@ -139,6 +141,8 @@ def check_warm_start(config: Config) -> None:
     vllm = c.rollout_engine == "vllm"
     need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
     local = c.teacher and not is_server(c.teacher)
+    known = not local or Path(c.teacher).is_dir() or is_hub_id(c.teacher)
+    need(known, f"got teacher {c.teacher!r}; expected a folder, a hub id, or http://HOST:PORT/v1; try its whole path")
     need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
     need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
