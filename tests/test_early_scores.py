@@ -13,13 +13,12 @@ from conftest import EVAL_DATA, run_script
 from parts import sampling
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import load_tokenizer
 from parts.rewards.reward_calls import CallLimits
 from parts.rewards.rewards import Reward
 from parts.sampling.early_scores import scores_alone
-from parts.sampling.generators import rng_state, same_rng
 from parts.sampling.rollouts import collect
-from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling import HFEngine, rng_state, same_rng
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 

@@ -7,11 +7,10 @@ import torch
 import transformers
 from conftest import save_random_model
 
-from parts import forward
-from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks import forward
+from parts.networks.batches import collate, cost_of_pass, layout_of, micro_batches, trimmed
 from parts.networks.cache_probe import can_share
-from parts.networks.forward import predicting_states, token_logprobs
-from parts.networks.shared_prompts import cost_of_pass, layout_of, length_that_shares, set_attention, shared_length
+from parts.networks.forward import length_that_shares, predicting_states, set_attention, shared_length, token_logprobs
 from programs.on_policy_distillation import experience as od_experience
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings

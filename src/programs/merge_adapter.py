@@ -28,7 +28,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.networks.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
+from parts.networks.models import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
 from parts.running.output_folder import write_folder
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -14,9 +14,8 @@ from vllm_helpers import prompts_of
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
 from parts.sampling.sampling import HFEngine
-from parts.sampling.sampling_vllm import OURS, VllmEngine
+from parts.sampling.sampling_vllm import OURS, VLLM_ABOVE, VLLM_OLDEST, VllmEngine, vllm_options
 from parts.sampling.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums
-from parts.sampling.vllm_options import VLLM_ABOVE, VLLM_OLDEST, vllm_options
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 

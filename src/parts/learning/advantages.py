@@ -1,7 +1,7 @@
 """Advantage estimators, with a critic (GAE) and without; a new one is a function and an entry in ADVANTAGES."""
 
 from parts.foundation.messages import RewardError
-from parts.networks.numerics import masked_whiten
+from parts.networks.batches import masked_whiten
 
 
 def group_stats(x, groups):

@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from parts.foundation.messages import UserError, say
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate
-from parts.networks.forward import lm_logits, predicting_states
-from parts.networks.models import Models
-from parts.networks.numerics import logprobs_and_entropy
-from parts.networks.precision import autocast
+from parts.networks.forward import lm_logits, logprobs_and_entropy, predicting_states
+from parts.networks.models import Models, autocast
 
 
 class StaleSamplerError(UserError):

@@ -11,13 +11,19 @@ from parts.data.chat import give_template
 from parts.data.prompts import encode_text
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need, say
-from parts.networks.adapters import load_pretrained, merged, tokenizer_of
 from parts.networks.batches import left_pad
-from parts.networks.cache_probe import Decoding, decoding_gap, holds, measured_decoding, select_rows, turns_gap
-from parts.networks.key_cache import give_room
-from parts.networks.models import attention_choice, load_error
-from parts.networks.precision import compute_dtype, widest_float
-from parts.networks.tokenizers import LOADABLE
+from parts.networks.cache_probe import Decoding, decoding_gap, holds, measured_decoding, turns_gap
+from parts.networks.key_cache import give_room, select_rows
+from parts.networks.models import (
+    LOADABLE,
+    attention_choice,
+    compute_dtype,
+    load_error,
+    load_pretrained,
+    merged,
+    tokenizer_of,
+    widest_float,
+)
 from parts.rewards.reward_texts import visible_text
 from parts.sampling.sampling import inverse_cdf
 from programs.evaluation.extraction import cut_at

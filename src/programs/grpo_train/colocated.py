@@ -5,10 +5,9 @@ import functools
 from collections.abc import Callable, Iterator
 
 from parts.foundation.processes import gather_rows
-from parts.networks.adapters import base_of
-from parts.networks.models import unwrapped
+from parts.networks.models import base_of, unwrapped
+from parts.sampling.sampling_vllm import VLLM_PIP, import_vllm, vllm_options
 from parts.sampling.sync_check import SyncCheck
-from parts.sampling.vllm_options import VLLM_PIP, import_vllm, vllm_options
 from programs.grpo_train.settings import Config
 
 BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them

@@ -5,7 +5,7 @@ from parts.data.prompts import RESERVED, checked_ids
 from parts.data.question_parts import warn_unread
 from parts.data.rows import check_prompt, read_rows
 from parts.foundation.messages import need, say, suggest
-from parts.networks.tokenizers import open_tokenizer
+from parts.networks.models import open_tokenizer
 from programs.grpo_train.settings import Config, trainer_fields
 
 TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns

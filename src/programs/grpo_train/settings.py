@@ -15,7 +15,7 @@ from parts.foundation.messages import UserError, need, suggest
 from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
 from parts.networks.models import ATTENTION_KINDS, refuse_attention
-from parts.sampling.vllm_options import VLLM_PIP
+from parts.sampling.sampling_vllm import VLLM_PIP
 
 
 @dataclass

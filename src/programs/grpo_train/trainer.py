@@ -11,8 +11,14 @@ from parts.environments.play_setup import PlaySetup
 from parts.foundation.memory_used import forget_peak, memory_metrics
 from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
 from parts.foundation.processes import gather_rows, world
-from parts.networks.adapters import adapter_settings, base_of, with_adapter
-from parts.networks.models import keep_differentiable, nf4_config, sample_plainly
+from parts.networks.models import (
+    adapter_settings,
+    base_of,
+    keep_differentiable,
+    nf4_config,
+    sample_plainly,
+    with_adapter,
+)
 from parts.running.summary import EXAMPLES
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint

@@ -5,10 +5,7 @@ import os
 from parts.data.chat import strings_past_template
 from parts.data.prompts import load_splits
 from parts.foundation.processes import device_name
-from parts.networks.adapters import settle_model
-from parts.networks.models import shaped_network
-from parts.networks.precision import settle_precision
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import load_tokenizer, settle_model, settle_precision, shaped_network
 from parts.running.plan import changed_settings, print_plan
 from programs.on_policy_distillation.memory import distillation_memory, local_sources
 from programs.on_policy_distillation.models import load_reward

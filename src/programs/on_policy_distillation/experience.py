@@ -5,10 +5,8 @@ from parts.learning.advantages import discounted_returns
 from parts.learning.kl import kl_estimate
 from parts.learning.losses import mismatch_weights
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, token_logprobs
-from parts.networks.models import unwrapped
-from parts.networks.precision import autocast
-from parts.networks.shared_prompts import shared_length
+from parts.networks.forward import predicting_states, shared_length, token_logprobs
+from parts.networks.models import autocast, unwrapped
 from programs.on_policy_distillation.objective import ADVANTAGES, COMPARED
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import LocalTeacher

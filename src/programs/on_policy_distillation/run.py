@@ -10,10 +10,7 @@ from parts.data.prompts import load_splits
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
 from parts.foundation.processes import start_processes, world
-from parts.networks.adapters import settle_model
-from parts.networks.models import check_context
-from parts.networks.precision import settle_precision
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import check_context, load_tokenizer, settle_model, settle_precision
 from parts.running.checkpoints import export, find_checkpoint, restore, save_checkpoint
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.progress import Progress, fresh_state

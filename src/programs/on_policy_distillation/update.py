@@ -15,10 +15,8 @@ from parts.learning.optimizer import (
     switch_checkpointing,
 )
 from parts.networks.batches import micro_batches, trimmed
-from parts.networks.forward import all_logits, known_logits, lost_mass, predicting_states
-from parts.networks.models import Models
-from parts.networks.precision import autocast
-from parts.networks.shared_prompts import shared_length
+from parts.networks.forward import all_logits, known_logits, lost_mass, predicting_states, shared_length
+from parts.networks.models import Models, autocast
 from programs.on_policy_distillation.experience import by_teacher, pieces_of
 from programs.on_policy_distillation.objective import COMPARED, LOOKED_AT, divergence, gap_figures, overlap, with_rest
 from programs.on_policy_distillation.settings import OBJECTIVES, Config

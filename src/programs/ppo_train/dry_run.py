@@ -9,10 +9,7 @@ from parts.foundation.processes import device_name
 from parts.learning.losses import check_loss
 from parts.learning.optimizer import learning_rates
 from parts.learning.presets import check_config
-from parts.networks.adapters import settle_model
-from parts.networks.models import end_and_pad_ids, shaped_network
-from parts.networks.precision import settle_precision
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import end_and_pad_ids, load_tokenizer, settle_model, settle_precision, shaped_network
 from parts.running.plan import changed_settings, print_plan
 from programs.ppo_train.memory import memory_estimate
 from programs.ppo_train.models import load_reward

@@ -5,13 +5,9 @@ from parts.learning.advantages import ADVANTAGES, gae
 from parts.learning.kl import kl_estimate
 from parts.learning.losses import LOSSES
 from parts.learning.shaping import move_to_turns, reward_parts, shape_rewards, shaped_score
-from parts.networks.adapters import as_reference
-from parts.networks.batches import collate, micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, token_logprobs, token_values
-from parts.networks.models import Models
-from parts.networks.numerics import masked_whiten
-from parts.networks.precision import autocast
-from parts.networks.shared_prompts import shared_length
+from parts.networks.batches import collate, masked_whiten, micro_batches, own_rows, trimmed
+from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
+from parts.networks.models import Models, as_reference, autocast
 from programs.ppo_train.settings import Config
 
 READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from parts.data.held_out import overlap_metric
 from parts.environments.play import play_metrics
 from parts.learning.shaping import all_equal
+from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
-from parts.networks.numerics import explained_variance, masked_mean
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.running.run_log import reward_means

@@ -13,10 +13,8 @@ from parts.learning.optimizer import (
     switch_checkpointing,
 )
 from parts.networks.batches import micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, token_logprobs, token_values
-from parts.networks.models import Models
-from parts.networks.precision import autocast, widest_float
-from parts.networks.shared_prompts import shared_length
+from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
+from parts.networks.models import Models, autocast, widest_float
 from programs.ppo_train.experience import contributing
 from programs.ppo_train.metrics import update_metrics
 from programs.ppo_train.settings import Config

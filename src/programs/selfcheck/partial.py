@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL, EMBEDDED_REWARDS
 from parts.foundation.messages import need
-from parts.networks.adapters import load_pretrained, merged, tokenizer_of
+from parts.networks.models import load_pretrained, merged, tokenizer_of
 from programs.selfcheck.loading import nearest_kind
 from programs.selfcheck.one_page import OnePage
 from programs.selfcheck.subject import NEW_TOKENS

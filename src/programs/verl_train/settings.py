@@ -9,8 +9,7 @@ from parts.foundation.messages import need
 from parts.foundation.settings import BaseConfig, parse_settings, setting, yaml_flags
 from parts.learning.own_functions import NamesOrFiles
 from parts.learning.presets import GROUP_DEFAULTS, PRESETS
-from parts.networks.models import ATTENTION_KINDS
-from parts.networks.precision import precision_on
+from parts.networks.models import ATTENTION_KINDS, precision_on
 from programs.verl_train.names import ADVANTAGES, AGGREGATIONS, LOSSES
 
 VERL = "0.9.1"
