@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import TINY_LM, load_script
 
-from parts import plan
+from parts.running import plan
 
 GIB = 2**30
 
