@@ -18,7 +18,7 @@ from programs.selfcheck.conversation_checks import (
     turn_state,
     turn_template,
 )
-from programs.selfcheck.loading import load_trainer
+from programs.selfcheck.partial import load_trainer
 from programs.selfcheck.subject import Subject
 
 PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
@@ -176,7 +176,7 @@ FAULTS = {
     ),
     "end token left out": (
         {"turn_mask"},
-        r"conversation 0: (the right mask|0 on 1 tokens that were sampled)",
+        r"conversation 0: 0 on 1 tokens that were sampled",
         [("(i, 1, 1, x) for i, x in", "(i, 1, int(i not in models.eos_ids), x) for i, x in")],
     ),
     "log-probs of the next token": (
@@ -196,7 +196,7 @@ FAULTS = {
     ),
     "mask shifted by one": (
         {"turn_mask"},
-        r"conversation 0: the right mask, 1 token early",
+        r"conversation 0: 1 on \d+ tokens that were not sampled .*, 0 on \d+ tokens that were sampled",
         [('"response_mask": sampled.long()', '"response_mask": sampled.long().roll(-1, 1)')],
     ),
     "rewards of the conversations in reverse": (

@@ -7,7 +7,7 @@ import torch
 from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from programs.selfcheck.cut_model import cut_of
+from programs.selfcheck.prepare import cut_of
 
 TEMPLATES = ROOT / "templates"
 selfcheck = load_script("selfcheck")
@@ -68,7 +68,9 @@ def check(deep, monkeypatch, capsys):
 
 
 REWARD = f"{ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"
-ON_ALL = {"special_tokens", "template_ends_at_generation", "reward_answers", "logprob_shift"}
+ON_ALL = {function.__name__ for function in selfcheck.OF_TURNS} | {
+    *("special_tokens", "template_ends_at_generation", "reward_answers", "logprob_shift")
+}
 
 
 @pytest.mark.long

@@ -127,7 +127,7 @@ def merged_folder(args) -> dict:
         merged.to(dtype).save_pretrained(target)
         AutoTokenizer.from_pretrained(words).save_pretrained(target)  # as it came: being called changes its padding
 
-    write_folder(output, write)
+    write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()
     found = log_probs(again, batches)
     same = (found.argmax(-1) == expected.argmax(-1)).float().mean().item()

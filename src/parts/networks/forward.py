@@ -8,7 +8,7 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
-from parts.networks.models import Models, unwrapped
+from parts.networks.models import Models, token_count, unwrapped
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
@@ -293,7 +293,7 @@ def settle_logits(models: Models) -> None:
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 

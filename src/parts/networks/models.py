@@ -495,6 +495,11 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     return sorted(ends), pad_id
 
 
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
 def generation_settings(source: str):
     """The generation settings that come with a model: generation_config.json, else those in its config.json."""
     from transformers import AutoConfig, GenerationConfig

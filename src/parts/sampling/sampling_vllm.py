@@ -92,6 +92,13 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
+def cut_vocabulary(network, known: int) -> None:
+    """Let vLLM sample none but the first `known` rows of an embedding: it cuts its own padding at the same place."""
+    for layer in network.modules():
+        if type(layer).__name__ == "LogitsProcessor":
+            layer.org_vocab_size = min(known, layer.org_vocab_size)
+
+
 def check_copies(source: str, policy) -> None:
     """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
     from transformers import AutoConfig
@@ -147,10 +154,8 @@ class VllmEngine:
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        known = unwrapped(models.policy).known_tokens
-        for layer in self.network().get_model().modules() if known else ():
-            if type(layer).__name__ == "LogitsProcessor":
-                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
+        if known := unwrapped(models.policy).known_tokens:
+            cut_vocabulary(self.network().get_model(), known)
 
     def network(self):
         """What runs vLLM's model in this process."""

@@ -22,7 +22,7 @@ from parts.networks.models import (
 from parts.running.summary import EXAMPLES
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
-from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies
+from programs.grpo_train.colocated import engine_arguments, judge_logprobs, sample_tokens_only, watch_copies
 from programs.grpo_train.conversations_for_trl import (
     brief,
     check_conversation_length,
@@ -290,6 +290,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
+    sample_tokens_only(config, trainer)
     template = args.chat_template_kwargs or {}
     trainer._tokenize_prompts = lambda prompts: (  # TRL's would double BOS, and answer an assistant's turn
         [encode_prompt(tokenizer, prompt, **template) for prompt in prompts],

@@ -2,29 +2,21 @@
 
 import copy
 import dataclasses
+import inspect
 import types
 
 from programs.selfcheck.contract import SCRIPT_TALKS, lacking
-from programs.selfcheck.measures import rest, take_gradients
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition
+from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition, rest, take_gradients
+from programs.selfcheck.trainer import Trainer
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
 
 
-class ScriptsTrainer:
+class ScriptsTrainer(Trainer):
     """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
 
     settled_logprobs = ("old_logprobs", "ref_logprobs")
-    has_policy_loss = True
-    takes_holes = False  # responses without tokens of others in between
-    wants_reference = True  # in with_reference, also where the run has none
-
-    scored = True
-
-    def __init__(self, module, needed):
-        self.module, self.needed = module, needed
-        self.config = self.models = self.engine = self.reward = self.setup = None
 
     def lacking(self) -> list[str]:
         """Names that the trainer has not."""
@@ -53,7 +45,7 @@ class ScriptsTrainer:
         environments, (rows, held_out) = None, trainer.load_splits(config, tokenizer)
         if self.plays:
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        else:
+        elif not self.on_cut:
             self.reward = trainer.load_reward(config)
         small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
         small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
@@ -77,11 +69,6 @@ class ScriptsTrainer:
         drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
         self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
-
-    @property
-    def plays(self) -> bool:
-        """Whether it has conversations with an environment."""
-        return bool(getattr(self.config, "environment", ""))
 
     def setup_of(self, config, environments):
         """What conversations are played with, by the trainer."""
@@ -117,10 +104,6 @@ class ScriptsTrainer:
         self.probed = self.setup_of(config, environments)
         return config, self.probed, reward
 
-    def uncalled(self) -> str:
-        """Nothing: the setup looks at the chat template itself."""
-        return ""
-
     def template_settings(self) -> dict:
         """What the trainer gave to the chat template in the last play."""
         return self.probed.bridge.settings
@@ -141,12 +124,6 @@ class ScriptsTrainer:
     def precision(self) -> str:
         """fp32, bf16 or fp16."""
         return self.config.precision
-
-    def chat_of(self, row: dict) -> list[dict]:
-        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
-        if isinstance(row["prompt"], str):
-            return [{"role": "user", "content": row["prompt"]}] if getattr(self.config, "chat", False) else []
-        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
     def scores(self, samples: list[dict]):
         """(scores, values by reward function) of the completions of `rows`."""
@@ -235,22 +212,15 @@ class ScriptsTrainer:
         finally:
             rest(self.models)
 
-    def gae(self, *tensors_and_numbers):
-        """(advantages, returns) by the trainer's own function."""
-        return self.module.gae(*tensors_and_numbers)
-
-    def without_critic(self) -> dict:
-        """The settings with which the loss is the policy's alone."""
-        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
-
     def starts_update(self, samples: list[dict], models) -> None:
         """Begin an update as of a run, on samples."""
         config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         optimizer = self.module.make_optimizer(config, models)
-        health = {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
-        step = getattr(config, "critic_warmup_steps", 0)
-        self.module.update(config, models, optimizer, self.scaler(), batch, step, health)
+        given = config, models, optimizer, self.scaler(), batch, getattr(config, "critic_warmup_steps", 0)
+        asked = inspect.signature(self.module.update).parameters
+        older = {"health": {"step": 0, "bad": 0, "kl_coef": config.kl_coef}} if "health" in asked else {}
+        self.module.update(*given, **older)
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
