@@ -169,13 +169,6 @@ def test_the_reference_is_the_adapter_as_it_came(tmp_path, kind):
     assert trained and trained == [name for name, x in policy.named_parameters() if x.requires_grad]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_an_adapter_of_a_tied_output_layer_is_merged_right(tmp_path):
-    expected = make_adapter(tmp_path / "a", {"target_modules": ["lm_head", "q_proj"]})
-    model = merged(load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), dtype=torch.float32))
-    torch.testing.assert_close(logits(model), expected, atol=1e-4, rtol=1e-4)
-
-
 def with_added_tokens(folder, **saved):
     """An adapter trained with three added tokens, beside its tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
@@ -362,8 +355,3 @@ def test_preflight_samples_the_adapter(adapter, files, capsys):
         load_script("reward_preflight").main([*flags, f"--model={model}"])
         reports.append(json.loads(capsys.readouterr().out)["scores"])
     assert reports[0] == reports[1] != reports[2]
-
-
-def test_a_tokenizer_flag_reads_an_adapters_base(adapter):
-    tokenizer = load_script("data_loader").open_tokenizer(str(adapter))
-    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(TINY_LM).get_vocab()

@@ -169,11 +169,6 @@ FAULTS = {
         r"response_mask: conversation 1: 1 on \d+ tokens that were not sampled \('.*\[talk 1\] No, 1\.",
         [("[(i, 1, 0, 0.0) for i in added]", "[(i, 1, 1, 0.0) for i in added]")],
     ),
-    "leaked prompts": (
-        {"turn_mask"},
-        r"conversation 0: 1 on \d+ tokens that were not sampled \('<\|user\|>",
-        [("[(i, 1, 0, 0.0) for i in render(", "[(i, 1, 1, 0.0) for i in render(")],
-    ),
     "end token left out": (
         {"turn_mask"},
         r"conversation 0: 0 on 1 tokens that were sampled",
@@ -203,11 +198,6 @@ FAULTS = {
         {"turn_rewards"},
         r"of conversation 0: score 3 changes with its return",
         [(SCORED, SCORED.replace("in talks]", "in talks[::-1]]"))],
-    ),
-    "rewards in the order of lengths": (
-        {"turn_rewards"},
-        r"of conversation \d: score \d changes with its return",
-        [(SCORED, SCORED.replace("in talks]", "in sorted(talks, key=lambda t: -len(t.tokens))]"))],
     ),
     "the mean of a row's rewards": (
         {"turn_rewards"},

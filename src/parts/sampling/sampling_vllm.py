@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import tempfile
 from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, need, suggest
@@ -21,6 +20,7 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "model": "--model",
     "tokenizer": "--model",
     "seed": "--seed",
+    "enable_lora": "to leave it out: adapters are merged for the copy",
     "gpu_memory_utilization": "--vllm_memory",
     "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
@@ -30,7 +30,6 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "data_parallel_size": "torchrun",
     "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
 }
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
 PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
@@ -142,11 +141,6 @@ class VllmEngine:
         if models.device.type == "cpu":
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
-        self.apart, self.request = bool(settings.get("enable_lora")), None  # adapters are sent as they are, not merged
-        if self.apart:
-            need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
-            rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
-            settings = {"max_lora_rank": rank} | settings
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
@@ -164,56 +158,26 @@ class VllmEngine:
     def weights(self) -> Iterator[tuple]:
         """The policy's tensors under their own names, as vLLM loads them from a folder.
 
-        LoRA's deltas are added on the way, unless vLLM adds them: merging into the base and back would wear it out in
-        bf16.
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
         """
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
         for key, x in policy.state_dict().items():
             owner, base, leaf = key.rpartition(".base_layer.")
-            if base and leaf == "weight" and not self.apart:
+            if base and leaf == "weight":
                 x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def adapters(self) -> Iterator[tuple]:
-        """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        policy = unwrapped(self.models.policy)
-        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
-        for name, x in policy.named_parameters() if self.apart else ():
-            key = name.replace(".default", "")
-            if ".lora_A.default." in name:
-                yield key, x, 1.0
-            elif ".lora_B.default." in name:
-                yield key, x, scaling[name.partition(".lora_B.")[0]]
-
-    def send_adapters(self) -> None:
-        """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
-        from vllm.lora.request import LoRARequest
-
-        with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
-            self.request = LoRARequest("policy", 1, folder)
-            self.llm.llm_engine.remove_lora(1)
-            try:
-                self.llm.llm_engine.add_lora(self.request)
-            except Exception as error:
-                told = f"got enable_lora=true, and vLLM does not take these adapters: {error}; expected layers that it "
-                raise UserError(f"{told}has adapters for; try to leave it out: merged weights are copied") from error
-
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again. With
-        adapters apart nothing else is sent, as the base that the engine has loaded does not change.
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
 
-        if self.apart:
-            self.send_adapters()
-        else:
-            with torch.no_grad():
-                self.network().reload_weights(weights_iterator=self.weights())
+        with torch.no_grad():
+            self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
             failure = None
@@ -228,7 +192,7 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            self.watch.compare(step, self.weights(), self.network().get_model(), self.adapters())
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
         outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
@@ -251,10 +215,7 @@ class VllmEngine:
         params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
-            outputs = [
-                done.outputs[0]
-                for done in self.llm.generate(requests, params, use_tqdm=False, lora_request=self.request)
-            ]
+            outputs = [done.outputs[0] for done in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]

@@ -13,7 +13,7 @@ from parts.foundation.messages import UserError, need
 from parts.networks.batches import collate
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition, networks, rest, take_gradients
+from programs.selfcheck.subject import PROBES, Definition, networks, rest, take_gradients
 from programs.selfcheck.trainer import Trainer
 
 LOSSES_OF_PAPERS = (
@@ -77,7 +77,8 @@ class OnePage(Trainer):
 
     def load(self) -> None:
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
-        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
+        count, new_tokens = self.few
+        small = {"batch_size": count, "max_new_tokens": new_tokens}
         small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
@@ -85,7 +86,7 @@ class OnePage(Trainer):
             self.environment = self.module.load_environment(config.environment)
         elif not self.on_cut and config.reward:
             self.reward = self.module.load_reward(config.reward)
-        kl = {"kl_coef": (config.kl_coef or 0.05) * self.wants_reference} if hasattr(config, "kl_coef") else {}
+        kl = {"kl_coef": (config.kl_coef or 0.05) * (not self.light)} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
@@ -95,8 +96,8 @@ class OnePage(Trainer):
             self.guard()
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
-        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
-        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
+        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * count), key=lambda row: len(row["prompt_ids"]))
+        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * count : 4]]
         self.config = dataclasses.replace(config, **{"batch_size": PROBES} if "batch_size" in self.fields else {})
 
     @property

@@ -62,12 +62,12 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
     cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE if function not in OF_TURNS)
     size, seconds = cut.parameters / 1e6, expected_seconds(cut)
     say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
-    trainer.wants_reference = False
+    trainer.light = True
     results = run_checks(prepare(trainer), WHOLE, left_out, still=True)
     trainer.models = trainer.with_reference = trainer.engine = None
     gc.collect()
     with tempfile.TemporaryDirectory() as folder:
-        trainer.wants_reference = trainer.on_cut = True
+        trainer.light, trainer.on_cut = False, True
         trainer.config = on_cuts(settings, cuts, folder)
         others = [function for function in CHECKS if function not in WHOLE]
         results += run_checks(prepare(trainer), others, left_out, where=f"on {cut}: ")

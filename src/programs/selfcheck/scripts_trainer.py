@@ -7,7 +7,7 @@ import types
 
 from programs.selfcheck.contract import SCRIPT_TALKS, lacking
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition, rest, take_gradients
+from programs.selfcheck.subject import PROBES, Definition, rest, take_gradients
 from programs.selfcheck.trainer import Trainer
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
@@ -47,13 +47,15 @@ class ScriptsTrainer(Trainer):
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
         elif not self.on_cut:
             self.reward = trainer.load_reward(config)
-        small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
-        small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
+        count, new_tokens = self.few
+        small = {"batch_size": count, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
+        small["max_new_tokens"] = new_tokens
+        small |= {"critic": "shared"} if self.light and hasattr(config, "critic") else {}
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
-        kl_coef = (config.kl_coef or 0.05) * self.wants_reference
+        kl_coef = (config.kl_coef or 0.05) * (not self.light)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=kl_coef), device)
         if self.plays:
             self.setup = self.setup_of(config, environments)
@@ -66,8 +68,8 @@ class ScriptsTrainer(Trainer):
             self.models.reference = None
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
-        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
-        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
+        drawn = trainer.batch_rows(rows, few, 0, 8 * count)
+        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * count : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
     def setup_of(self, config, environments):

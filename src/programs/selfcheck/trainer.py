@@ -1,5 +1,9 @@
 """A trainer as the checks see it: what pages and scripts have in common."""
 
+from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED
+
+LIGHT_TOKENS = 16  # of a completion by all of a large model
+
 
 class Trainer:
     """A module with the functions of the contract; its subclasses call them."""
@@ -8,11 +12,17 @@ class Trainer:
     has_policy_loss = True  # trains by advantages
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
     on_cut = False  # the model is a cut, of which neither text nor reward says anything
-    wants_reference = True  # in with_reference, also where the run has none
+    light = False  # of a large model: no reference, no critic of its own, few and short completions
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
         self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
+
+    @property
+    def few(self) -> tuple[int, int]:
+        """(prompts to sample from, tokens of a completion)."""
+        new = min(self.config.max_new_tokens, NEW_TOKENS)
+        return (PROBES, min(new, LIGHT_TOKENS)) if self.light else (SAMPLED, new)
 
     @property
     def plays(self) -> bool:
