@@ -33,7 +33,6 @@ class OnePage(Trainer):
 
     @property
     def fields(self) -> dict:
-        """Fields of Config by name."""
         return {f.name: f for f in dataclasses.fields(self.module.Config)}
 
     def lacking(self) -> list[str]:
@@ -102,7 +101,6 @@ class OnePage(Trainer):
 
     @property
     def device(self):
-        """The torch device."""
         import torch
 
         return torch.device(self.models.device)
@@ -133,7 +131,6 @@ class OnePage(Trainer):
             getattr(self.module, GUARD)(self.models)
 
     def uncalled(self) -> str:
-        """What is wrong with a look at the chat template that no run takes."""
         once = inspect.getsource(self.module).count(f"{GUARD}(") == 1
         return f"{GUARD} is there, but nothing calls it" if once and hasattr(self.module, GUARD) else ""
 

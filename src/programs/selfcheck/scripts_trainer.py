@@ -14,16 +14,14 @@ ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantage
 
 
 class ScriptsTrainer(Trainer):
-    """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
+    """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies; OnePage says what the methods mean."""
 
     settled_logprobs = ("old_logprobs", "ref_logprobs")
 
     def lacking(self) -> list[str]:
-        """Names that the trainer has not."""
         return lacking(self.module, self.needed, None)
 
     def parse(self, flags: list[str]) -> list[str]:
-        """Read the settings; names that these need, and the trainer has not."""
         self.config = self.module.parse_config(flags)
         critic = {"gae_lambda"} if getattr(self.config, "advantage", "") == "gae" else set()
         talks = lacking(self.module, SCRIPT_TALKS, None) if self.plays else []
@@ -35,7 +33,6 @@ class ScriptsTrainer(Trainer):
         return (self.module.UserError, SystemExit)
 
     def load(self) -> None:
-        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
         trainer, config = self.module, self.config
         trainer.check_config(config)
         device = trainer.start_processes(config)
@@ -79,11 +76,9 @@ class ScriptsTrainer(Trainer):
 
     @property
     def talks(self) -> bool:
-        """Whether an environment of the run replies."""
         return any(kind.talks for kind in self.setup.environments.kinds.values())
 
     def silent(self) -> str:
-        """Why no conversations can be played; "" where they can."""
         if not self.plays:
             return "one answer a prompt: no environment"
         if self.talks:
@@ -107,11 +102,9 @@ class ScriptsTrainer(Trainer):
         return config, self.probed, reward
 
     def template_settings(self) -> dict:
-        """What the trainer gave to the chat template in the last play."""
         return self.probed.bridge.settings
 
     def play(self, record: Record, rows: list[dict]):
-        """(batch, scores) of conversations with a record's environments and answers."""
         config, setup, reward = self.probe_setup(record)
         engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
         samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
@@ -119,16 +112,13 @@ class ScriptsTrainer(Trainer):
 
     @property
     def device(self):
-        """The torch device."""
         return self.models.device
 
     @property
     def precision(self) -> str:
-        """fp32, bf16 or fp16."""
         return self.config.precision
 
     def scores(self, samples: list[dict]):
-        """(scores, values by reward function) of the completions of `rows`."""
         if self.plays:
             return self.played_scores()
         texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
@@ -145,7 +135,6 @@ class ScriptsTrainer(Trainer):
         return [s["score"] for s in samples], {name: [s["rewards"][name] for s in samples] for name in names}
 
     def sampled(self):
-        """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
         import numpy as np
 
         def no_reward(rows, completions, completion_ids):
@@ -156,24 +145,19 @@ class ScriptsTrainer(Trainer):
         return samples, self.collate(samples)
 
     def greedy(self, prompts: list[list[int]]) -> list[list[int]]:
-        """Greedy completions of a batch of prompts."""
         engine = self.module.HFEngine(self.config, self.models)
         return [ids for ids, _ in engine.generate(prompts, None)]
 
     def weights_changed(self) -> None:
-        """Tell the sampler."""
         self.engine.sync()
 
     def collate(self, samples: list[dict]) -> dict:
-        """Samples as a batch of [B, T] tensors."""
         return self.module.collate(samples, self.models.pad_id, self.device)
 
     def laid_out(self, samples: list[dict]):
-        """(samples, batch) as the trainer lays them out."""
         return samples, self.collate(samples)
 
     def logprobs(self, batch: dict, **settings):
-        """(log-probs, entropy), [B, T] each, without gradient."""
         import torch
 
         config = dataclasses.replace(self.config, **settings)
@@ -182,16 +166,13 @@ class ScriptsTrainer(Trainer):
             return self.module.token_logprobs(config, self.models.policy, hidden, batch)
 
     def experience(self, samples: list[dict], models=None, **settings) -> dict:
-        """The training batch made of samples."""
         config = dataclasses.replace(self.config, **settings)
         return self.module.make_experience(config, models or self.models, samples, config.kl_coef or 0.05)
 
     def per_pass(self, rows: int, width: int = 1) -> dict:
-        """The settings with which so many rows of a batch of that width go through the networks at once."""
         return {"micro_batch_tokens": 1 if rows == 1 else rows * width}
 
     def chunked(self, tokens: int) -> dict:
-        """The settings with which the output layer sees so many tokens at once; none where there are no such."""
         if not hasattr(self.config, "logits_chunk"):
             return {}
         vocabulary = self.models.policy.get_input_embeddings().weight.shape[0]
@@ -205,7 +186,6 @@ class ScriptsTrainer(Trainer):
         return torch.amp.GradScaler(self.device.type, init_scale=2.0**12, enabled=enabled)
 
     def gradients(self, batch: dict, count: int, **settings) -> list:
-        """Gradients by the trainer's accumulate_gradients of `count` rows, in the mode in which it trains."""
         config, scaler = dataclasses.replace(self.config, **settings), self.scaler()
         self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
         try:
@@ -215,7 +195,6 @@ class ScriptsTrainer(Trainer):
             rest(self.models)
 
     def starts_update(self, samples: list[dict], models) -> None:
-        """Begin an update as of a run, on samples."""
         config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         optimizer = self.module.make_optimizer(config, models)
@@ -225,7 +204,6 @@ class ScriptsTrainer(Trainer):
         self.module.update(*given, **older)
 
     def swap_loss(self, function):
-        """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
         if getattr(self.config, "loss", "clip") in ("clip", "clip_cov"):
             old, self.module.policy_loss = self.module.policy_loss, function
         else:
@@ -234,7 +212,6 @@ class ScriptsTrainer(Trainer):
         return old
 
     def definitions(self):
-        """(the losses of which the trainer's has to be one, why there is none)."""
         config = self.config
         if getattr(config, "loss", "clip") == "clip_cov":
             return [], "Clip-Cov leaves out tokens of its choice"
@@ -249,7 +226,6 @@ class ScriptsTrainer(Trainer):
         return [Definition("", how, length, **known)], ""
 
     def group_of(self, samples: list[dict]):
-        """(the group of each sample, why advantages of a group need not sum to 0)."""
         how = getattr(self.config, "advantage", "")
         if hasattr(self.config, "objective") or how not in ZERO_SUM:
             return [], "advantages are not of groups"
@@ -260,7 +236,6 @@ class ScriptsTrainer(Trainer):
         return [sample["group"] for sample in samples], ""
 
     def values_after(self, ids):
-        """Values [T] of the text up to each token of ids [1, T], by the plain networks; None without a critic."""
         critic = self.models.critic
         if not hasattr(critic, "head"):
             return None

@@ -86,7 +86,6 @@ def check(advice: str, moved: bool = True, plays: bool = False):
 
 
 def networks(models) -> list:
-    """The policy, and the critic where there is one."""
     return [x for x in (models.policy, getattr(models, "critic", None)) if x is not None]
 
 
