@@ -67,6 +67,7 @@ def check(deep, monkeypatch, capsys):
     return run
 
 
+SECOND_ATTEMPT = ["--environment", f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"]
 REWARD = f"{ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"
 ON_ALL = {function.__name__ for function in selfcheck.OF_TURNS} | {
     *("special_tokens", "template_ends_at_generation", "reward_answers", "logprob_shift")
@@ -78,9 +79,10 @@ ON_ALL = {function.__name__ for function in selfcheck.OF_TURNS} | {
     ("trainer", "flags"),
     [
         (TEMPLATES / "grpo.py", ["--reward", REWARD]),
-        (TEMPLATES / "multi_turn.py", ["--environment", f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"]),
+        (TEMPLATES / "multi_turn.py", SECOND_ATTEMPT),
         (TEMPLATES / "distillation.py", []),
         (SCRIPTS / "ppo_train.py", ["--reward", REWARD, "--device", "cpu"]),
+        (SCRIPTS / "ppo_train.py", [*SECOND_ATTEMPT, "--device", "cpu", "--max_turns", "2"]),
     ],
 )
 def test_a_sound_trainer_passes_on_the_cut(check, trainer, flags):

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import inspect
 import itertools
 import random
 from pathlib import Path
@@ -30,6 +29,10 @@ class OnePage(Trainer):
     settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
     takes_holes = chats = True
     user_errors = (SystemExit,)  # these trainers end with a sentence
+
+    def __init__(self, module, needed):
+        super().__init__(module, needed)
+        self.guards = Path(module.__file__).read_text(encoding="utf-8").count(f"{GUARD}(")  # definition and calls
 
     @property
     def fields(self) -> dict:
@@ -131,8 +134,7 @@ class OnePage(Trainer):
             getattr(self.module, GUARD)(self.models)
 
     def uncalled(self) -> str:
-        once = inspect.getsource(self.module).count(f"{GUARD}(") == 1
-        return f"{GUARD} is there, but nothing calls it" if once and hasattr(self.module, GUARD) else ""
+        return f"{GUARD} is there, but nothing calls it" if self.guards == 1 else ""
 
     def play(self, record: Record, rows: list[dict]):
         """(batch, scores) of conversations with a record's environments and answers."""
