@@ -115,8 +115,7 @@ def side_of(name: str, folder: str, share: bool) -> tuple:
 
 def tokens_of(config, models, samples: list[dict], shared: float) -> dict[str, int]:
     """What the micro-batches of a batch hold in the plain way, and what is run where prompts are shared."""
-    from parts.networks.batches import collate, micro_batches, trimmed
-    from parts.networks.shared_prompts import layout_of
+    from parts.networks.batches import collate, layout_of, micro_batches, trimmed
 
     batch, found = collate(samples, models.pad_id, models.device), {"plain": 0, "without pads": 0, "run": 0}
     for longest in (0, shared):
@@ -158,7 +157,7 @@ def tokens_of_lengths() -> None:
 
 def measure(name: str, folder: str, pairs: int, memory: bool) -> dict:
     """Take the two sides of a case in turns."""
-    from parts.networks.shared_prompts import shared_length
+    from parts.networks.forward import shared_length
 
     sides = {"on": side_of(name, folder, True), "off": side_of(name, folder, False)}
     config, models, make, _ = sides["off"]

@@ -41,8 +41,8 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1168-1259  chat               Chat templates: their settings, what they write for messages, and strings that …
 #     1262-1270  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
 #     1273-1293  prompts            Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1296-1365  adapters           LoRA adapters: what their folders say, and loading them onto the base that they …
-#     1368-1378  batches            Padding, collating, micro-batches under a budget of tokens
+#     1296-1365  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1368-1378  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
 #     1381-1440  bad rows           Errors of rows, and limits
 #     1443-1484  media              Columns that hold images, video or audio
 #     1487-1642  messages           Chat messages
@@ -1293,7 +1293,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
 def config_file(source: str) -> str | None:

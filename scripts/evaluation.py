@@ -39,71 +39,65 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       157-220  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       223-228  bundle              Where this bundle and its embedded model, data and rewards lie
-#       231-385  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       388-522  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       525-632  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       635-674  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       677-953  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      956-1087  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1090-1270  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1273-1425  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1428-1612  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1615-1752  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1755-1769  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1772-1785  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1788-1799  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1802-1848  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1851-1881  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1884-2076  user code           What a reward may change of the process: it and the trainer have each their own
-#     2079-2327  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2330-2485  reward calls        Calling rewards: one event loop for async ones, with limits and retries
-#     2488-2610  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
-#     2613-2765  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2768-2971  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2974-3114  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3117-3179  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3182-3437  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3440-3589  conversations       The record of a conversation with an environment, and what the environment says …
-#     3592-3747  play                Playing conversations of a policy with environments: all that are open are …
-#     3750-3921  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3924-3962  numerics            Means under a mask, whitening, and log-probs with entropy in chunks of the …
-#     3965-4014  precision           Precision: what auto stands for, TF32, the dtype of matrix products
-#     4017-4193  adapters            LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4196-4198  tokenizers          Tokenizers, loaded and saved as they were
-#     4201-4270  models              Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     4273-4477  key cache           Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     4480-4583  group cache         Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     4586-4599  shared prompts      A prompt that is run once for all rows that begin with it, and no pads: tokens …
-#     4602-4718  forward             One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4721-4731  batches             Padding, collating, micro-batches under a budget of tokens
-#     4734-4912  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4915-5120  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5123-5187  vllm options        vLLM: the versions that work here, and options of its engine by name
-#     5190-5206  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5209-5241  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5244-5394  paired tests        Intervals, paired tests, pass@k
-#     5397-5439  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5442-5564  settings            Settings
-#     5567-5644  extraction          Answers and formats found in completions
-#     5647-5686  rows and siblings   Rows, and the scripts beside this one
-#     5689-5986  tasks               What a task is; generation, mathematics, code
-#     5989-6111  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6114-6202  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6205-6253  prompts             Shots, templates, encoding
-#     6256-6339  cache               Completions that were computed before
-#     6342-6470  environment task    Conversations of the model with an environment
-#     6473-6552  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6555-6593  report              The table on the screen
-#     6596-6810  run                 Running the tasks
-#     6813-6862  task table          Tasks by name
-#     6865-6932  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     6935-7148  local model         A model of transformers: batched sampling and scoring
-#     7151-7252  vllm and servers    Models in vLLM and on servers
-#     7255-7280  models              Opening the models that were named
-#     7283-7297  comparison          Two runs compared, row by row
-#     7300-7343  command             The command line
+#       151-214  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       217-222  bundle              Where this bundle and its embedded model, data and rewards lie
+#       225-379  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       382-516  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       519-626  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       629-668  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       671-947  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      950-1081  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1084-1264  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1267-1419  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1422-1606  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1609-1746  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1749-1763  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1766-1779  prompts             Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1782-1793  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1796-1842  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1845-1875  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1878-2070  user code           What a reward may change of the process: it and the trainer have each their own
+#     2073-2321  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2324-2479  reward calls        Calling rewards: one event loop for async ones, with limits and retries
+#     2482-2604  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
+#     2607-2759  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2762-2965  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2968-3108  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3111-3173  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3176-3431  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3434-3583  conversations       The record of a conversation with an environment, and what the environment says …
+#     3586-3741  play                Playing conversations of a policy with environments: all that are open are …
+#     3744-3915  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3918-4218  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4221-4231  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4234-4548  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4551-4718  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4721-4891  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4894-5099  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5102-5166  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5169-5185  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5188-5220  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5223-5373  paired tests        Intervals, paired tests, pass@k
+#     5376-5418  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5421-5543  settings            Settings
+#     5546-5623  extraction          Answers and formats found in completions
+#     5626-5665  rows and siblings   Rows, and the scripts beside this one
+#     5668-5965  tasks               What a task is; generation, mathematics, code
+#     5968-6090  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6093-6181  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6184-6232  prompts             Shots, templates, encoding
+#     6235-6318  cache               Completions that were computed before
+#     6321-6449  environment task    Conversations of the model with an environment
+#     6452-6531  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6534-6572  report              The table on the screen
+#     6575-6789  run                 Running the tasks
+#     6792-6841  task table          Tasks by name
+#     6844-6911  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     6914-7127  local model         A model of transformers: batched sampling and scoring
+#     7130-7231  vllm and servers    Models in vLLM and on servers
+#     7234-7259  models              Opening the models that were named
+#     7262-7276  comparison          Two runs compared, row by row
+#     7279-7322  command             The command line
 
 import argparse
 import ast
@@ -3921,48 +3915,19 @@ def pieces(tokenizer, talk: Conversation) -> list[dict]:
     return found
 
 
-# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
-
-def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
-    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
-
-    Args:
-        logits_fn: maps hidden states [n, H] to logits [n, V].
-        hidden: [N, H], the states that predict the targets.
-        targets: [N] token ids.
-        temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
-        entropy_grad: let gradients flow through the entropy.
-
-    Returns:
-        (logprobs [N], entropy [N]), in float32 or wider.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
-
-    if len(hidden) <= chunk:
-        return piece(hidden, targets)
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
-    else:
-        parts = [piece(h, t) for h, t in pieces]
-    logprobs, entropy = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropy)
-
-
-# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
 
 
 def precision_on(precision: str, device) -> str:
@@ -4012,9 +3977,6 @@ def autocast(config: BaseConfig, device):
 
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -4193,25 +4155,6 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
-# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
-
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
-
-
 @dataclass
 class Models:
     """The networks of a run and what they share."""
@@ -4255,6 +4198,11 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
 
 
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
 def generation_settings(source: str):
     """The generation settings that come with a model: generation_config.json, else those in its config.json."""
     from transformers import AutoConfig, GenerationConfig
@@ -4270,9 +4218,24 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
 # ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
+# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
 
 
 @functools.cache
@@ -4477,10 +4440,12 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
     return groups
 
 
-# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
 
-# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
-WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 class Groups:
@@ -4583,7 +4548,7 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
@@ -4599,7 +4564,42 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -4713,22 +4713,9 @@ def settle_logits(models: Models) -> None:
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
-
-
-# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
-
-
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -4757,14 +4744,6 @@ def relative_gap(states, expected) -> float:
     """
     gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
@@ -5120,7 +5099,7 @@ class TurnSampler:
         return [found[number] for number in numbers]
 
 
-# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.

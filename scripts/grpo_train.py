@@ -37,67 +37,64 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       151-214  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       217-257  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       260-414  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       417-578  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       581-690  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       693-805  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       808-847  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      850-1126  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1129-1260  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1263-1443  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1446-1609  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1612-1796  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1799-1987  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1990-2028  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2031-2110  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2113-2200  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2203-2228  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2231-2423  user code              What a reward may change of the process: it and the trainer have each their own
-#     2426-2674  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2677-2832  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2835-2894  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2897-3072  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3075-3278  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3281-3421  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3424-3486  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3489-3744  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3747-3896  conversations          The record of a conversation with an environment, and what the environment …
-#     3899-4066  play                   Playing conversations of a policy with environments: all that are open are …
-#     4069-4223  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4226-4236  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4239-4425  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4428-4444  tokenizers             Tokenizers, loaded and saved as they were
-#     4447-4544  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4547-4724  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4727-4791  vllm options           vLLM: the versions that work here, and options of its engine by name
-#     4794-4870  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4873-4891  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4894-5116  memory                 The memory that a run will need, from the shape of its networks
-#     5119-5194  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5197-5414  run log                The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     5417-5536  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5539-5582  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5585-5674  summary                summary.json and the lines at the end of a run
-#     5677-5695  paired tests           Intervals, paired tests, pass@k
-#     5698-6108  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6111-6129  data                   Prompts as a data set
-#     6132-6201  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6204-6275  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6278-6326  trl arguments          Our settings as TRL's
-#     6329-6506  rewards                Rewards as TRL calls them, checked and logged
-#     6509-6591  stages                 Stages of rewards over a run
-#     6594-6722  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6725-6833  evaluation             Held-out evaluation with greedy completions
-#     6836-6894  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6897-6988  checkpoints            Resume points, and the exported model
-#     6991-7101  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7104-7401  trainer                TRL's trainer with exact resume and our logs
-#     7404-7489  prepare                All that is loaded and checked before the first step
-#     7492-7547  memory                 The memory that a run will need
-#     7550-7600  dry run                --dry_run: settings, batch arithmetic, memory
-#     7603-7691  run                    The run and the command line
+#       148-211  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       214-254  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       257-411  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       414-575  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       578-687  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       690-802  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       805-844  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      847-1123  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1126-1257  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1260-1440  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1443-1606  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1609-1793  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1796-1984  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1987-2025  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2028-2107  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2110-2197  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2200-2225  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2228-2420  user code              What a reward may change of the process: it and the trainer have each their own
+#     2423-2671  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2674-2829  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2832-2891  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2894-3069  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3072-3275  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3278-3418  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3421-3483  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3486-3741  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3744-3893  conversations          The record of a conversation with an environment, and what the environment …
+#     3896-4063  play                   Playing conversations of a policy with environments: all that are open are …
+#     4066-4220  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4223-4536  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4539-4684  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4687-4758  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4761-4837  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4840-4858  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4861-5111  memory                 The memory that a run will need, from the shape of its networks
+#     5114-5189  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5192-5409  run log                The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     5412-5533  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5536-5579  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5582-5671  summary                summary.json and the lines at the end of a run
+#     5674-5692  paired tests           Intervals, paired tests, pass@k
+#     5695-6105  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6108-6126  data                   Prompts as a data set
+#     6129-6198  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6201-6272  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6275-6323  trl arguments          Our settings as TRL's
+#     6326-6503  rewards                Rewards as TRL calls them, checked and logged
+#     6506-6588  stages                 Stages of rewards over a run
+#     6591-6719  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6722-6830  evaluation             Held-out evaluation with greedy completions
+#     6833-6891  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6894-6985  checkpoints            Resume points, and the exported model
+#     6988-7109  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7112-7410  trainer                TRL's trainer with exact resume and our logs
+#     7413-7498  prepare                All that is loaded and checked before the first step
+#     7501-7545  memory                 The memory that a run will need
+#     7548-7598  dry run                --dry_run: settings, batch arithmetic, memory
+#     7601-7689  run                    The run and the command line
 
 import argparse
 import ast
@@ -4223,7 +4220,19 @@ def pieces(tokenizer, talk: Conversation) -> list[dict]:
     return found
 
 
-# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
 
 
 def precision_on(precision: str, device) -> str:
@@ -4234,9 +4243,6 @@ def precision_on(precision: str, device) -> str:
 
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
-
-
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -4425,11 +4431,6 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
-# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
@@ -4442,20 +4443,6 @@ def open_tokenizer(config: BaseConfig, **options):
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
-
-
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
-
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
 
 
 def nf4_config(compute):
@@ -4517,6 +4504,11 @@ def shaped_network(config: BaseConfig, source: str):
             return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
+
+
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
 
 
 def generation_settings(source: str):
@@ -4604,38 +4596,11 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     return next((found for found in fused if found in names), None)
 
 
-def adapters_in_sampler(sampler) -> dict:
-    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
-    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
-    for prefix, layer in sampler.named_modules():
-        parent, _, own = prefix.rpartition(".")
-        for side in ("A", "B"):
-            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
-            if isinstance(slices, (tuple, list)):
-                names = packed.get(own, [own])
-                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
-    return found
-
-
-def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
-    held, wrong, lost = adapters_in_sampler(sampler), [], []
-    for name, x, factor in adapters:
-        found = held.get(name)
-        if found is None:
-            lost.append(name)
-        elif not same_checksums(
-            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
-        ):
-            wrong.append(name)
-    return wrong, lost
-
-
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
     """Compare the policy's tensors with those of a vLLM model after a copy.
 
     Args:
-        named: (name, tensor) as they were copied, LoRA's apart from the others.
+        named: (name, tensor) as they were copied.
         sampler: vLLM's network.
 
     Returns:
@@ -4644,7 +4609,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     import torch
 
     layers = {
-        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
+        f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
         for name in layer._parameters
         if layer._parameters[name] is not None
@@ -4691,14 +4656,9 @@ class SyncCheck:
         self.checked = step
         return True
 
-    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
-        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
-
-        Args:
-            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
-        """
-        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
-        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
         if wrong:
             names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
             raise StaleSamplerError(
@@ -4724,7 +4684,7 @@ class SyncCheck:
             )
 
 
-# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
@@ -4789,6 +4749,13 @@ def vllm_value(parser, action, text: str, what: str):
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)
+
+
+def cut_vocabulary(network, known: int) -> None:
+    """Let vLLM sample none but the first `known` rows of an embedding: it cuts its own padding at the same place."""
+    for layer in network.modules():
+        if type(layer).__name__ == "LogitsProcessor":
+            layer.org_vocab_size = min(known, layer.org_vocab_size)
 
 
 # ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
@@ -5111,6 +5078,34 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
 
 
+def memory_of_run(
+    shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
+) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
+
+    Left out are the process, CUDA's context, libraries and fragments of memory.
+
+    Args:
+        run: the largest micro-batch of an update.
+        trained: bytes of weights and optimizer, and of gradients; see `network_bytes`.
+        frozen: bytes of other networks by name.
+        head: see `head_bytes`.
+        at_once: completions that are sampled together, of `new` tokens each.
+    """
+    kept, gradients = trained
+    stays = kept + sum(frozen.values())
+    prompts = dataclasses.replace(run, rows=at_once, length=run.length - new)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        **frozen,
+        "activations of a micro-batch": saved_for_backward(shape, run),
+        "logits": head,
+        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": stays + gradients + backward_peak(shape, run, head),
+        "peak of sampling": stays + sampling_bytes(shape, prompts, new),
+    }
+
+
 def in_gib(memory: dict[str, float]) -> dict[str, float]:
     """Bytes by name as GiB, rounded."""
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
@@ -5431,7 +5426,7 @@ def follow_umask(folder: Path) -> None:
         file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
-def write_folder(target: Path, write) -> None:
+def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -5447,10 +5442,12 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        intact = "earlier checkpoints are intact"
         if is_disk_full(error):
             advice = f"expected room for it; try to free some; {intact}"
             raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        if isinstance(error, OSError):
+            advice = f"expected a folder that can be written; try another one; {intact}"
+            raise UserError(f"got {error} while saving {target}; {advice}") from error
         raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
@@ -7036,6 +7033,17 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
         vllm_generation.LLM = build
 
 
+def sample_tokens_only(config: Config, trainer) -> None:
+    """Keep TRL's sampler from rows of the embedding that are no tokens; a vLLM server is left as it is."""
+    known = token_count(trainer.processing_class, trainer.eos_token_ids)
+    rows = unwrapped(trainer.model).get_input_embeddings().weight.shape[0]
+    if config.use_vllm == "colocate":
+        cut_vocabulary(network_of(trainer.vllm_generation).get_model(), known)
+    elif known < rows and not config.use_vllm:
+        given = trainer.generation_config.suppress_tokens or []
+        trainer.generation_config.suppress_tokens = [*given, *range(known, rows)]
+
+
 def watch_copies(config: Config, trainer) -> SyncCheck | None:
     """Compare the weights of TRL's engine with the policy's after copies, as --check_sync says; None without vLLM.
 
@@ -7358,6 +7366,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
+    sample_tokens_only(config, trainer)
     trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
@@ -7518,10 +7527,7 @@ def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
 
 
 def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    Left out are the process, CUDA's context, libraries and fragments of memory, and what vLLM takes.
-    """
+    """Bytes per process, see `memory_of_run`; what vLLM takes is left out."""
     config, parameters = ready.config, ready.parameters
     model = shaped_network(config, config.model)
     shape = decoder_shape(model.config.get_text_config().to_dict())
@@ -7534,17 +7540,9 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
         kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
-    prompts = dataclasses.replace(run, rows=at_once, length=whole - config.max_completion_length)
     head = trl_head(shape, run, not args["use_cpu"])
-    return {
-        "weights, gradients and optimizer": kept + gradients,
-        "reference": reference,
-        "activations of a micro-batch": saved_for_backward(shape, run),
-        "logits": head,
-        "KV cache while sampling with transformers": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
-        "peak of sampling": kept + reference + sampling_bytes(shape, prompts, config.max_completion_length),
-    }
+    frozen = {"reference": reference}
+    return memory_of_run(shape, run, (kept, gradients), frozen, head, at_once, config.max_completion_length)
 
 
 # ------------------------------------------------------------------------ dry run (src/programs/grpo_train/dry_run.py)

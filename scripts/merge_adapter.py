@@ -29,9 +29,9 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       104-235  dialect        One setting under several names: ours, those of the pages, and TRL's. A program …
 #       238-258  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       261-283  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       286-431  adapters       LoRA adapters: what their folders say, and loading them onto the base that they were …
-#       434-464  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
-#       467-609  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       286-431  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
+#       434-466  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
+#       469-611  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -283,7 +283,7 @@ def hub_is_reached() -> bool:
     return True
 
 
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
 def config_file(source: str) -> str | None:
@@ -441,7 +441,7 @@ def follow_umask(folder: Path) -> None:
         file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
-def write_folder(target: Path, write) -> None:
+def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -457,10 +457,12 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        intact = "earlier checkpoints are intact"
         if is_disk_full(error):
             advice = f"expected room for it; try to free some; {intact}"
             raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        if isinstance(error, OSError):
+            advice = f"expected a folder that can be written; try another one; {intact}"
+            raise UserError(f"got {error} while saving {target}; {advice}") from error
         raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
@@ -562,7 +564,7 @@ def merged_folder(args) -> dict:
         merged.to(dtype).save_pretrained(target)
         AutoTokenizer.from_pretrained(words).save_pretrained(target)  # as it came: being called changes its padding
 
-    write_folder(output, write)
+    write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()
     found = log_probs(again, batches)
     same = (found.argmax(-1) == expected.argmax(-1)).float().mean().item()

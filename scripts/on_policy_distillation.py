@@ -39,72 +39,64 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       157-220  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       223-241  bundle            Where this bundle and its embedded model, data and rewards lie
-#       244-398  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       401-605  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       608-717  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#       720-898  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       901-940  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      943-1219  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1222-1353  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1356-1536  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1539-1702  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1705-1889  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1892-2080  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2083-2121  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2124-2216  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2219-2224  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2227-2252  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2255-2447  user code         What a reward may change of the process: it and the trainer have each their own
-#     2450-2698  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2701-2856  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2859-2981  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2984-3027  numerics          Means under a mask, whitening, and log-probs with entropy in chunks of the vocabulary
-#     3030-3079  precision         Precision: what auto stands for, TF32, the dtype of matrix products
-#     3082-3273  adapters          LoRA adapters: what their folders say, and loading them onto the base that they …
-#     3276-3317  tokenizers        Tokenizers, loaded and saved as they were
-#     3320-3502  models            Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     3505-3667  key cache         Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     3670-3773  group cache       Keys and values of a prompt, held and read once for all rows that begin with it, …
-#     3776-4043  shared prompts    A prompt that is run once for all rows that begin with it, and no pads: tokens in …
-#     4046-4209  forward           One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4212-4299  batches           Padding, collating, micro-batches under a budget of tokens
-#     4302-4555  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4558-4731  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4734-4928  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4931-4995  vllm options      vLLM: the versions that work here, and options of its engine by name
-#     4998-5049  generators        The random generators that a user's code may draw from: their states, taken and …
-#     5052-5231  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5234-5418  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5421-5499  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5502-5555  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5558-5710  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5713-5916  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5919-6175  memory            The memory that a run will need, from the shape of its networks
-#     6178-6253  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6256-6491  run log           The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     6494-6613  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6616-6708  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6711-6754  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6757-6846  summary           summary.json and the lines at the end of a run
-#     6849-6994  progress          The course of a run: its begin, evaluations, what follows a step, stopping by a …
-#     6997-7015  paired tests      Intervals, paired tests, pass@k
-#     7018-7151  settings          Settings of the trainer and what contradicts what
-#     7154-7221  objective         Divergences between student and teacher
-#     7224-7269  data              Rows with completions of their own, and which teacher a row goes to
-#     7272-7531  teachers          Teachers: local networks and servers
-#     7534-7571  models            Student, teachers and the optional reward
-#     7574-7605  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7608-7632  rollout           The batch of a step
-#     7635-7679  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7682-7706  advantages        The advantages of teacher and rewards
-#     7709-7804  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7807-7962  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7965-8100  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8103-8142  memory            The memory that a run will need
-#     8145-8181  dry run           --dry_run: settings, batch arithmetic, memory
-#     8184-8228  run               The loop of a run and the command line
+#       148-211  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       214-232  bundle            Where this bundle and its embedded model, data and rewards lie
+#       235-389  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       392-596  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       599-708  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#       711-889  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       892-931  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      934-1210  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1213-1344  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1347-1527  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1530-1693  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1696-1880  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1883-2071  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2074-2112  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2115-2207  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2210-2215  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2218-2243  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2246-2438  user code         What a reward may change of the process: it and the trainer have each their own
+#     2441-2689  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2692-2847  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2850-2972  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2975-3442  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3445-3681  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3684-3956  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3959-4284  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4287-4532  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4535-4759  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4762-4924  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4927-5136  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5139-5323  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5326-5404  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5407-5460  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5463-5615  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5618-5821  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5824-6108  memory            The memory that a run will need, from the shape of its networks
+#     6111-6186  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6189-6424  run log           The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     6427-6548  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6551-6643  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6646-6689  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6692-6781  summary           summary.json and the lines at the end of a run
+#     6784-6929  progress          The course of a run: its begin, evaluations, what follows a step, stopping by a …
+#     6932-6950  paired tests      Intervals, paired tests, pass@k
+#     6953-7086  settings          Settings of the trainer and what contradicts what
+#     7089-7156  objective         Divergences between student and teacher
+#     7159-7204  data              Rows with completions of their own, and which teacher a row goes to
+#     7207-7466  teachers          Teachers: local networks and servers
+#     7469-7506  models            Student, teachers and the optional reward
+#     7509-7540  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7543-7567  rollout           The batch of a step
+#     7570-7614  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7617-7641  advantages        The advantages of teacher and rewards
+#     7644-7739  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7742-7897  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7900-8035  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8038-8066  memory            The memory that a run will need
+#     8069-8105  dry run           --dry_run: settings, batch arithmetic, memory
+#     8108-8152  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -140,7 +132,6 @@ import socket
 import ssl
 import statistics
 import sys
-import tempfile
 import threading
 import time
 import unicodedata
@@ -2981,53 +2972,19 @@ class Reward:
         return scores, parts
 
 
-# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
-
-def masked_mean(x, mask):
-    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
-    return (x * mask).sum() / mask.sum().clamp(min=1)
-
-
-def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
-    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
-
-    Args:
-        logits_fn: maps hidden states [n, H] to logits [n, V].
-        hidden: [N, H], the states that predict the targets.
-        targets: [N] token ids.
-        temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
-        entropy_grad: let gradients flow through the entropy.
-
-    Returns:
-        (logprobs [N], entropy [N]), in float32 or wider.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
-
-    if len(hidden) <= chunk:
-        return piece(hidden, targets)
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
-    else:
-        parts = [piece(h, t) for h, t in pieces]
-    logprobs, entropy = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropy)
-
-
-# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
 
 
 def precision_on(precision: str, device) -> str:
@@ -3077,9 +3034,6 @@ def autocast(config: BaseConfig, device):
 
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -3273,11 +3227,6 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
-# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
 def remember_padding(tokenizer):
     """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -3315,20 +3264,6 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
         backend.enable_padding(**padding) if padding else backend.no_padding()
         backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
     tokenizer.save_pretrained(folder)
-
-
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
-
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
 
 
 @dataclass
@@ -3486,6 +3421,11 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     return sorted(ends), pad_id
 
 
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -3502,9 +3442,250 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
+
+OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
+
+
+def masked_mean(x, mask):
+    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
+    return (x * mask).sum() / mask.sum().clamp(min=1)
+
+
+def cost_of_pass(tokens: int, cells: int) -> float:
+    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
+    return min(tokens + OVERHEAD * cells, cells)
+
+
+def same_prompts(piece: dict) -> tuple:
+    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+
+    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
+    """
+    import torch
+
+    start = int(piece["response_mask"].any(0).long().argmax())
+    which = torch.zeros_like(piece["input_ids"][:, 0])
+    if start:
+        beginnings = piece["input_ids"].masked_fill(piece["attention_mask"] == 0, -1)[:, :start]
+        which = torch.unique(beginnings, dim=0, return_inverse=True)[1]
+    order = torch.arange(len(which), device=which.device)
+    first = torch.full_like(which, len(which)).scatter_reduce(0, which, order, "amin")
+    return start, which, first[first < len(which)]
+
+
+@dataclass
+class Layout:
+    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
+
+    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
+    places 0 to N - 1 in the line, and N where there is no token.
+    """
+
+    ids: object  # [N]
+    positions: object  # [N], from 0 on in each text
+    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
+    responses: object  # [B or 0, C], each from column 0 on
+    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
+    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
+    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
+    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
+    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
+    masks: dict = field(default_factory=dict)
+
+    def added_to_scores(self, dtype):
+        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
+        import torch
+
+        if dtype not in self.masks:
+            zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
+            self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
+        return self.masks[dtype]
+
+
+def places_in_line(lengths, before: int, total: int):
+    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
+    import torch
+
+    columns = torch.arange(int(lengths.max()), device=lengths.device)
+    starts = before + lengths.cumsum(0) - lengths
+    return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
+
+
+def layout_of(piece: dict, longest: float) -> Layout | None:
+    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
+    start, which, first = same_prompts(piece)
+    mask = piece["attention_mask"].bool()
+    lengths = mask.sum(1)
+    if not start or int(lengths.max()) > longest:
+        return None
+    tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
+    once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
+    if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
+        return layout_of_groups(piece, start, which, first)
+    return layout_of_texts(piece)
+
+
+def kept_of(predicting, total: int):
+    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
+    import torch
+
+    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
+    needed[predicting.flatten()] = True
+    return needed[:total].nonzero().squeeze(1)
+
+
+def layout_of_texts(piece: dict) -> Layout:
+    """The layout in which each text stands whole, without its last token."""
+    import torch
+
+    ids, mask = piece["input_ids"], piece["attention_mask"]
+    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
+    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
+    places = places_in_line(lengths, 0, total)
+    back = (places < total).flatten().nonzero().squeeze(1)
+    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
+    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
+    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
+    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
+    return Layout(
+        ids=moved.flatten()[back],
+        positions=columns.expand(len(ids), -1).flatten()[back],
+        prompts=places,
+        responses=places[:0],
+        texts=places[:0],
+        back=None if len(back) == places.numel() else back,
+        predicting=predicting,
+        kept=kept_of(predicting, total),
+        seen=None,
+    )
+
+
+def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
+    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
+    import torch
+
+    ids, mask = piece["input_ids"], piece["attention_mask"].bool()
+    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    lengths, replies = of_prompt.sum(1), of_response.sum(1)
+    before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
+    prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
+    texts = torch.cat([prompts[which], responses], dim=1)
+    (n, width), (count, reach) = prompts.shape, responses.shape
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
+    columns = torch.arange(max(width, reach), device=ids.device)
+    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
+    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
+    predicting = torch.full_like(ids, total)
+    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
+    predicting[:, start + 1 : start + 1 + reach] = responses
+    predicting.masked_fill_(piece["response_mask"] == 0, total)
+    return Layout(
+        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
+        positions=torch.cat([x.flatten() for x in positions])[there],
+        prompts=prompts,
+        responses=responses,
+        texts=texts,
+        back=there.nonzero().squeeze(1),
+        predicting=predicting,
+        kept=kept_of(predicting, total),
+        seen=seen[:1] if bool((lengths == width).all()) else seen,
+    )
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
+
+    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    """
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response = (torch.arange(width, device=device) < lengths[:, None]).long()
+    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
+    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
+    }
+
+
+def own_rows(batch: dict, rows) -> list[int]:
+    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
+    rows, (rank, size) = [int(row) for row in rows], world()
+    if size == 1 or not rows:
+        return rows
+    lengths = batch["attention_mask"][rows].sum(1).tolist()
+    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
+    prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
+    return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
+
+
+def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
+
+    Args:
+        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
+            together, and what is counted is `cost_of_pass`.
+    """
+    import torch
+
+    mask, rows = batch["attention_mask"], [int(r) for r in rows]
+    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
+    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
+    lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
+    start, prompts = 0, list(range(len(mask)))
+    if rows and max(lengths[r] for r in rows) <= shared:
+        start, found, _ = same_prompts(batch)
+        prompts = found.tolist()
+    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
+
+    def cost(group) -> float:
+        cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
+        once = {prompts[r]: start - firsts[r] for r in group}
+        return cost_of_pass(sum(once.values()) + sum(lasts[r] - start for r in group), cells) if start else cells
+
+    groups, current = [], []
+    for row in sorted(rows, key=lambda r: (longest[prompts[r]], prompts[r], lengths[r], r)):
+        if current and cost([*current, row]) > budget:
+            groups.append(current)
+            current = []
+        current = [*current, row]
+    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
+
+
+def trimmed(batch: dict, rows) -> tuple[dict, slice]:
+    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    used = batch["attention_mask"][rows].any(0).nonzero()
+    columns = slice(int(used[0]), int(used[-1]) + 1)
+    return {name: x[rows, columns] for name, x in batch.items()}, columns
+
+
 # ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
+# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
 
 
 @functools.cache
@@ -3667,10 +3848,12 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
-# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
 
-# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
-WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 class Groups:
@@ -3773,152 +3956,9 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
-OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
-
-
-def cost_of_pass(tokens: int, cells: int) -> float:
-    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
-    return min(tokens + OVERHEAD * cells, cells)
-
-
-def same_prompts(piece: dict) -> tuple:
-    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
-
-    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
-    """
-    import torch
-
-    start = int(piece["response_mask"].any(0).long().argmax())
-    which = torch.zeros_like(piece["input_ids"][:, 0])
-    if start:
-        beginnings = piece["input_ids"].masked_fill(piece["attention_mask"] == 0, -1)[:, :start]
-        which = torch.unique(beginnings, dim=0, return_inverse=True)[1]
-    order = torch.arange(len(which), device=which.device)
-    first = torch.full_like(which, len(which)).scatter_reduce(0, which, order, "amin")
-    return start, which, first[first < len(which)]
-
-
-@dataclass
-class Layout:
-    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
-
-    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
-    places 0 to N - 1 in the line, and N where there is no token.
-    """
-
-    ids: object  # [N]
-    positions: object  # [N], from 0 on in each text
-    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
-    responses: object  # [B or 0, C], each from column 0 on
-    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
-    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
-    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
-    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
-    masks: dict = field(default_factory=dict)
-
-    def added_to_scores(self, dtype):
-        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
-        import torch
-
-        if dtype not in self.masks:
-            zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
-            self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
-        return self.masks[dtype]
-
-
-def places_in_line(lengths, before: int, total: int):
-    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
-    import torch
-
-    columns = torch.arange(int(lengths.max()), device=lengths.device)
-    starts = before + lengths.cumsum(0) - lengths
-    return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
-
-
-def layout_of(piece: dict, longest: float) -> Layout | None:
-    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
-    start, which, first = same_prompts(piece)
-    mask = piece["attention_mask"].bool()
-    lengths = mask.sum(1)
-    if not start or int(lengths.max()) > longest:
-        return None
-    tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
-    once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
-    if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
-        return layout_of_groups(piece, start, which, first)
-    return layout_of_texts(piece)
-
-
-def kept_of(predicting, total: int):
-    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
-    import torch
-
-    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
-    needed[predicting.flatten()] = True
-    return needed[:total].nonzero().squeeze(1)
-
-
-def layout_of_texts(piece: dict) -> Layout:
-    """The layout in which each text stands whole, without its last token."""
-    import torch
-
-    ids, mask = piece["input_ids"], piece["attention_mask"]
-    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
-    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
-    places = places_in_line(lengths, 0, total)
-    back = (places < total).flatten().nonzero().squeeze(1)
-    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
-    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
-    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
-    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=moved.flatten()[back],
-        positions=columns.expand(len(ids), -1).flatten()[back],
-        prompts=places,
-        responses=places[:0],
-        texts=places[:0],
-        back=None if len(back) == places.numel() else back,
-        predicting=predicting,
-        kept=kept_of(predicting, total),
-        seen=None,
-    )
-
-
-def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
-    import torch
-
-    ids, mask = piece["input_ids"], piece["attention_mask"].bool()
-    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
-    lengths, replies = of_prompt.sum(1), of_response.sum(1)
-    before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
-    prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
-    texts = torch.cat([prompts[which], responses], dim=1)
-    (n, width), (count, reach) = prompts.shape, responses.shape
-    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
-    seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
-    columns = torch.arange(max(width, reach), device=ids.device)
-    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
-    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
-    predicting = torch.full_like(ids, total)
-    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
-    predicting[:, start + 1 : start + 1 + reach] = responses
-    predicting.masked_fill_(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
-        positions=torch.cat([x.flatten() for x in positions])[there],
-        prompts=prompts,
-        responses=responses,
-        texts=texts,
-        back=there.nonzero().squeeze(1),
-        predicting=predicting,
-        kept=kept_of(predicting, total),
-        seen=seen[:1] if bool((lengths == width).all()) else seen,
-    )
 
 
 def rows_at(x, places):
@@ -4043,7 +4083,42 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -4166,7 +4241,7 @@ def settle_logits(models: Models) -> None:
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
@@ -4209,96 +4284,6 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
 
 
-# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
-
-
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
-
-
-def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
-
-    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
-    """
-    import torch
-
-    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
-    width = max(len(s["response_ids"]) for s in samples)
-
-    def right_pad(key, fill, dtype):
-        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
-
-    response_ids = right_pad("response_ids", pad_id, torch.long)
-    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response = (torch.arange(width, device=device) < lengths[:, None]).long()
-    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
-    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
-    return {
-        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response], dim=1),
-        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
-        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
-    }
-
-
-def own_rows(batch: dict, rows) -> list[int]:
-    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
-    rows, (rank, size) = [int(row) for row in rows], world()
-    if size == 1 or not rows:
-        return rows
-    lengths = batch["attention_mask"][rows].sum(1).tolist()
-    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
-    prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
-    return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
-
-
-def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
-    """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
-
-    Args:
-        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
-            together, and what is counted is `cost_of_pass`.
-    """
-    import torch
-
-    mask, rows = batch["attention_mask"], [int(r) for r in rows]
-    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
-    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
-    lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
-    start, prompts = 0, list(range(len(mask)))
-    if rows and max(lengths[r] for r in rows) <= shared:
-        start, found, _ = same_prompts(batch)
-        prompts = found.tolist()
-    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
-
-    def cost(group) -> float:
-        cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
-        once = {prompts[r]: start - firsts[r] for r in group}
-        return cost_of_pass(sum(once.values()) + sum(lasts[r] - start for r in group), cells) if start else cells
-
-    groups, current = [], []
-    for row in sorted(rows, key=lambda r: (longest[prompts[r]], prompts[r], lengths[r], r)):
-        if current and cost([*current, row]) > budget:
-            groups.append(current)
-            current = []
-        current = [*current, row]
-    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
-
-
-def trimmed(batch: dict, rows) -> tuple[dict, slice]:
-    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
-    used = batch["attention_mask"][rows].any(0).nonzero()
-    columns = slice(int(used[0]), int(used[-1]) + 1)
-    return {name: x[rows, columns] for name, x in batch.items()}, columns
-
-
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
@@ -4335,14 +4320,6 @@ def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     ids, mask = left_pad(texts, pad_id, device)
     alone = torch.tensor([texts[1]], device=device)
     return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
@@ -4731,6 +4708,57 @@ class HFEngine:
         return states[:, -1], cache
 
 
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_rng(states: dict) -> None:
+    """Put the states back; those of GPUs where there are as many as there were."""
+    import numpy as np
+    import torch
+
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+
+
+def same_rng(one: dict, other: dict) -> bool:
+    """Whether two states are the same: nothing was drawn between them."""
+    import numpy as np
+    import torch
+
+    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
+    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
+    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
+
+
+@contextlib.contextmanager
+def untouched_generators(seed: int | None = None) -> Iterator[None]:
+    """Leave the generators as they were, whatever the block draws from them, or seeds.
+
+    Args:
+        seed: 32 bits that they begin with in the block; None lets them go on.
+    """
+    import numpy as np
+    import torch
+
+    states = rng_state()
+    try:
+        if seed is not None:
+            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+                set_seed(seed)
+        yield
+    finally:
+        restore_rng(states)
+
+
 # ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
 
 
@@ -4791,38 +4819,11 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     return next((found for found in fused if found in names), None)
 
 
-def adapters_in_sampler(sampler) -> dict:
-    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
-    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
-    for prefix, layer in sampler.named_modules():
-        parent, _, own = prefix.rpartition(".")
-        for side in ("A", "B"):
-            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
-            if isinstance(slices, (tuple, list)):
-                names = packed.get(own, [own])
-                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
-    return found
-
-
-def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
-    held, wrong, lost = adapters_in_sampler(sampler), [], []
-    for name, x, factor in adapters:
-        found = held.get(name)
-        if found is None:
-            lost.append(name)
-        elif not same_checksums(
-            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
-        ):
-            wrong.append(name)
-    return wrong, lost
-
-
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
     """Compare the policy's tensors with those of a vLLM model after a copy.
 
     Args:
-        named: (name, tensor) as they were copied, LoRA's apart from the others.
+        named: (name, tensor) as they were copied.
         sampler: vLLM's network.
 
     Returns:
@@ -4831,7 +4832,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     import torch
 
     layers = {
-        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
+        f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
         for name in layer._parameters
         if layer._parameters[name] is not None
@@ -4878,14 +4879,9 @@ class SyncCheck:
         self.checked = step
         return True
 
-    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
-        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
-
-        Args:
-            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
-        """
-        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
-        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
         if wrong:
             names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
             raise StaleSamplerError(
@@ -4928,13 +4924,28 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
     return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
-# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
 VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
 VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
 BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
+OURS = {  # arguments of the engine that follow from the run's settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "seed": "--seed",
+    "enable_lora": "to leave it out: adapters are merged for the copy",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
+    "logprobs_mode": "to leave it out",
+    "distributed_executor_backend": "to leave it out",
+    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
+    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "data_parallel_size": "torchrun",
+    "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
+}
+PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
 def import_vllm(flag: str, instead: str):
@@ -4995,77 +5006,11 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
-# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
-
-
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
-def restore_rng(states: dict) -> None:
-    """Put the states back; those of GPUs where there are as many as there were."""
-    import numpy as np
-    import torch
-
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-
-
-def same_rng(one: dict, other: dict) -> bool:
-    """Whether two states are the same: nothing was drawn between them."""
-    import numpy as np
-    import torch
-
-    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
-    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
-    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
-
-
-@contextlib.contextmanager
-def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them, or seeds.
-
-    Args:
-        seed: 32 bits that they begin with in the block; None lets them go on.
-    """
-    import numpy as np
-    import torch
-
-    states = rng_state()
-    try:
-        if seed is not None:
-            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
-                set_seed(seed)
-        yield
-    finally:
-        restore_rng(states)
-
-
-# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
-
-OURS = {  # arguments of the engine that follow from the run's settings
-    "model": "--model",
-    "tokenizer": "--model",
-    "seed": "--seed",
-    "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
-    "logprobs_mode": "to leave it out",
-    "distributed_executor_backend": "to leave it out",
-    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
-    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
-    "data_parallel_size": "torchrun",
-    "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
-}
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
-PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
+def cut_vocabulary(network, known: int) -> None:
+    """Let vLLM sample none but the first `known` rows of an embedding: it cuts its own padding at the same place."""
+    for layer in network.modules():
+        if type(layer).__name__ == "LogitsProcessor":
+            layer.org_vocab_size = min(known, layer.org_vocab_size)
 
 
 def check_copies(source: str, policy) -> None:
@@ -5111,11 +5056,6 @@ class VllmEngine:
         if models.device.type == "cpu":
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
-        self.apart, self.request = bool(settings.get("enable_lora")), None  # adapters are sent as they are, not merged
-        if self.apart:
-            need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
-            rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
-            settings = {"max_lora_rank": rank} | settings
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
@@ -5123,10 +5063,8 @@ class VllmEngine:
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        known = unwrapped(models.policy).known_tokens
-        for layer in self.network().get_model().modules() if known else ():
-            if type(layer).__name__ == "LogitsProcessor":
-                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
+        if known := unwrapped(models.policy).known_tokens:
+            cut_vocabulary(self.network().get_model(), known)
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -5135,56 +5073,26 @@ class VllmEngine:
     def weights(self) -> Iterator[tuple]:
         """The policy's tensors under their own names, as vLLM loads them from a folder.
 
-        LoRA's deltas are added on the way, unless vLLM adds them: merging into the base and back would wear it out in
-        bf16.
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
         """
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
         for key, x in policy.state_dict().items():
             owner, base, leaf = key.rpartition(".base_layer.")
-            if base and leaf == "weight" and not self.apart:
+            if base and leaf == "weight":
                 x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def adapters(self) -> Iterator[tuple]:
-        """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        policy = unwrapped(self.models.policy)
-        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
-        for name, x in policy.named_parameters() if self.apart else ():
-            key = name.replace(".default", "")
-            if ".lora_A.default." in name:
-                yield key, x, 1.0
-            elif ".lora_B.default." in name:
-                yield key, x, scaling[name.partition(".lora_B.")[0]]
-
-    def send_adapters(self) -> None:
-        """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
-        from vllm.lora.request import LoRARequest
-
-        with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
-            self.request = LoRARequest("policy", 1, folder)
-            self.llm.llm_engine.remove_lora(1)
-            try:
-                self.llm.llm_engine.add_lora(self.request)
-            except Exception as error:
-                told = f"got enable_lora=true, and vLLM does not take these adapters: {error}; expected layers that it "
-                raise UserError(f"{told}has adapters for; try to leave it out: merged weights are copied") from error
-
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again. With
-        adapters apart nothing else is sent, as the base that the engine has loaded does not change.
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
 
-        if self.apart:
-            self.send_adapters()
-        else:
-            with torch.no_grad():
-                self.network().reload_weights(weights_iterator=self.weights())
+        with torch.no_grad():
+            self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
             failure = None
@@ -5199,7 +5107,7 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            self.watch.compare(step, self.weights(), self.network().get_model(), self.adapters())
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
         outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
@@ -5222,10 +5130,7 @@ class VllmEngine:
         params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
-            outputs = [
-                done.outputs[0]
-                for done in self.llm.generate(requests, params, use_tqdm=False, lora_request=self.request)
-            ]
+            outputs = [done.outputs[0] for done in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]
@@ -6152,6 +6057,34 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
 
 
+def memory_of_run(
+    shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
+) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
+
+    Left out are the process, CUDA's context, libraries and fragments of memory.
+
+    Args:
+        run: the largest micro-batch of an update.
+        trained: bytes of weights and optimizer, and of gradients; see `network_bytes`.
+        frozen: bytes of other networks by name.
+        head: see `head_bytes`.
+        at_once: completions that are sampled together, of `new` tokens each.
+    """
+    kept, gradients = trained
+    stays = kept + sum(frozen.values())
+    prompts = dataclasses.replace(run, rows=at_once, length=run.length - new)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        **frozen,
+        "activations of a micro-batch": saved_for_backward(shape, run),
+        "logits": head,
+        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": stays + gradients + backward_peak(shape, run, head),
+        "peak of sampling": stays + sampling_bytes(shape, prompts, new),
+    }
+
+
 def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
     """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
 
@@ -6508,7 +6441,7 @@ def follow_umask(folder: Path) -> None:
         file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
-def write_folder(target: Path, write) -> None:
+def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -6524,10 +6457,12 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        intact = "earlier checkpoints are intact"
         if is_disk_full(error):
             advice = f"expected room for it; try to free some; {intact}"
             raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        if isinstance(error, OSError):
+            advice = f"expected a folder that can be written; try another one; {intact}"
+            raise UserError(f"got {error} while saving {target}; {advice}") from error
         raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
@@ -8111,9 +8046,7 @@ def local_sources(config: Config) -> list[str]:
 
 
 def distillation_memory(config: Config, networks: dict, prompt: int, processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    Left out are the process, CUDA's context, libraries and fragments of memory.
+    """Bytes per process, see `memory_of_run`.
 
     Args:
         networks: student and teachers by their source, on the meta device.
@@ -8124,22 +8057,13 @@ def distillation_memory(config: Config, networks: dict, prompt: int, processes: 
     student, shape = networks[config.model], shapes[config.model]
     run = update_pass(config, student, prompt + config.max_new_tokens, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
-    kept, gradients = network_bytes(config, shape, counts[config.model])
+    trained = network_bytes(config, shape, counts[config.model])
     precision = config.teacher_precision or config.precision
     width = 4 if precision == "fp32" else 2
     each, embeddings = (0.516, width) if config.teacher_in_4bit else (width, 4)
     teachers = sum(frozen_bytes(shapes[s], counts[s], each, embeddings) for s in local_sources(config))
     head = head_of_pieces(config, shape, run, STUDENT_BUFFERS)
-    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
-    return {
-        "student: weights, gradients and optimizer": kept + gradients,
-        "teachers": teachers,
-        "activations of a micro-batch": saved_for_backward(shape, run),
-        "logits": head,
-        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + teachers + backward_peak(shape, run, head),
-        "peak of sampling": kept + teachers + sampling_bytes(shape, prompts, config.max_new_tokens),
-    }
+    return memory_of_run(shape, run, trained, {"teachers": teachers}, head, at_once, config.max_new_tokens)
 
 
 # ------------------------------------------------------------ dry run (src/programs/on_policy_distillation/dry_run.py)

@@ -40,77 +40,69 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       166-229  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       232-272  bundle               Where this bundle and its embedded model, data and rewards lie
-#       275-429  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       432-636  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       639-748  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#       751-937  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       940-979  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      982-1258  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1261-1392  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1395-1575  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1578-1741  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1744-1928  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1931-2119  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2122-2160  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2163-2255  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2258-2345  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2348-2373  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2376-2568  user code            What a reward may change of the process: it and the trainer have each their own
-#     2571-2819  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2822-2977  reward calls         Calling rewards: one event loop for async ones, with limits and retries
-#     2980-3102  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
-#     3105-3257  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3260-3463  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3466-3606  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3609-3671  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3674-3929  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3932-4081  conversations        The record of a conversation with an environment, and what the environment says …
-#     4084-4251  play                 Playing conversations of a policy with environments: all that are open are …
-#     4254-4443  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4446-4508  numerics             Means under a mask, whitening, and log-probs with entropy in chunks of the …
-#     4511-4560  precision            Precision: what auto stands for, TF32, the dtype of matrix products
-#     4563-4782  adapters             LoRA adapters: what their folders say, and loading them onto the base that they …
-#     4785-4826  tokenizers           Tokenizers, loaded and saved as they were
-#     4829-5011  models               Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation settings
-#     5014-5218  key cache            Keys and values of texts that are sampled: rooms that grow by blocks, and texts …
-#     5221-5324  group cache          Keys and values of a prompt, held and read once for all rows that begin with …
-#     5327-5594  shared prompts       A prompt that is run once for all rows that begin with it, and no pads: tokens …
-#     5597-5759  forward              One forward pass: backbone, logits, log-probs of the response tokens, values
-#     5762-5849  batches              Padding, collating, micro-batches under a budget of tokens
-#     5852-6105  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6108-6320  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6323-6517  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6520-6584  vllm options         vLLM: the versions that work here, and options of its engine by name
-#     6587-6638  generators           The random generators that a user's code may draw from: their states, taken and …
-#     6641-6820  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6823-7007  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     7010-7320  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7323-7652  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     7655-7794  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7797-8063  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     8066-8165  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8168-8378  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8381-8637  memory               The memory that a run will need, from the shape of its networks
-#     8640-8715  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8718-8953  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     8956-9075  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     9078-9170  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     9173-9216  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9219-9308  summary              summary.json and the lines at the end of a run
-#     9311-9456  progress             The course of a run: its begin, evaluations, what follows a step, stopping by a …
-#     9459-9477  paired tests         Intervals, paired tests, pass@k
-#     9480-9506  settings             Settings of the trainer
-#     9509-9570  models               The networks of a run: policy, critic, reference
-#     9573-9628  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9631-9703  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#     9706-9876  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#     9879-9905  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#    9908-10077  step                 One step: rollout, experience, update, in the order of the data
-#   10080-10112  memory               The memory that a run will need
-#   10115-10157  dry run              --dry_run: settings, batch arithmetic, memory
-#   10160-10206  run                  The loop of a run and the command line
+#       157-220  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       223-263  bundle               Where this bundle and its embedded model, data and rewards lie
+#       266-420  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       423-627  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       630-739  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#       742-928  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       931-970  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      973-1249  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1252-1383  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1386-1566  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1569-1732  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1735-1919  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1922-2110  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2113-2151  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2154-2246  prompts              Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     2249-2336  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2339-2364  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2367-2559  user code            What a reward may change of the process: it and the trainer have each their own
+#     2562-2810  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2813-2968  reward calls         Calling rewards: one event loop for async ones, with limits and retries
+#     2971-3093  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
+#     3096-3248  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3251-3454  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3457-3597  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3600-3662  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3665-3920  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3923-4072  conversations        The record of a conversation with an environment, and what the environment says …
+#     4075-4242  play                 Playing conversations of a policy with environments: all that are open are …
+#     4245-4434  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4437-4931  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4934-5189  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     5192-5506  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
+#     5509-5833  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5836-6081  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6084-6347  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6350-6512  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6515-6724  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6727-6911  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6914-7224  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7227-7556  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7559-7698  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7701-7967  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     7970-8069  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8072-8282  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8285-8569  memory               The memory that a run will need, from the shape of its networks
+#     8572-8647  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8650-8885  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#     8888-9009  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9012-9104  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     9107-9150  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9153-9242  summary              summary.json and the lines at the end of a run
+#     9245-9390  progress             The course of a run: its begin, evaluations, what follows a step, stopping by a …
+#     9393-9411  paired tests         Intervals, paired tests, pass@k
+#     9414-9440  settings             Settings of the trainer
+#     9443-9504  models               The networks of a run: policy, critic, reference
+#     9507-9562  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9565-9637  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#     9640-9810  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#     9813-9839  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#    9842-10011  step                 One step: rollout, experience, update, in the order of the data
+#   10014-10033  memory               The memory that a run will need
+#   10036-10078  dry run              --dry_run: settings, batch arithmetic, memory
+#   10081-10127  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -149,7 +141,6 @@ import socket
 import ssl
 import statistics
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -4443,72 +4434,20 @@ def pieces(tokenizer, talk: Conversation) -> list[dict]:
     return found
 
 
-# --------------------------------------------------------------------------- numerics (src/parts/networks/numerics.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
-
-def masked_mean(x, mask):
-    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
-    return (x * mask).sum() / mask.sum().clamp(min=1)
-
-
-def masked_whiten(x, mask, shift_mean: bool = True):
-    """Scale x [B, T] to unit variance over the masked tokens, and to mean 0 unless `shift_mean` is false.
-
-    The variance is the unbiased one and is smoothed by 1e-8, as in verl's `masked_whiten`. Unmasked entries become 0.
-    """
-    mean = masked_mean(x, mask)
-    var = masked_mean((x - mean) ** 2, mask)
-    var = var * mask.sum() / (mask.sum() - 1).clamp(min=1)  # Bessel
-    white = (x - mean) * (var + 1e-8).rsqrt()
-    return (white if shift_mean else white + mean) * mask
-
-
-def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
-    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
-
-    Args:
-        logits_fn: maps hidden states [n, H] to logits [n, V].
-        hidden: [N, H], the states that predict the targets.
-        targets: [N] token ids.
-        temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
-        entropy_grad: let gradients flow through the entropy.
-
-    Returns:
-        (logprobs [N], entropy [N]), in float32 or wider.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
-
-    if len(hidden) <= chunk:
-        return piece(hidden, targets)
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
-    else:
-        parts = [piece(h, t) for h, t in pieces]
-    logprobs, entropy = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropy)
-
-
-def explained_variance(values, returns, mask) -> float:
-    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
-    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
-    var = r.var(unbiased=False)
-    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
-
-
-# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
+REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
 
 
 def precision_on(precision: str, device) -> str:
@@ -4558,11 +4497,6 @@ def autocast(config: BaseConfig, device):
 
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
-
-REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
 
 
 def config_file(source: str) -> str | None:
@@ -4782,11 +4716,6 @@ def as_reference(policy):
             policy.set_adapter("default")
 
 
-# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
 def remember_padding(tokenizer):
     """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -4824,20 +4753,6 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
         backend.enable_padding(**padding) if padding else backend.no_padding()
         backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
     tokenizer.save_pretrained(folder)
-
-
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
-
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
 
 
 @dataclass
@@ -4995,6 +4910,11 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     return sorted(ends), pad_id
 
 
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -5011,9 +4931,269 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
+
+OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
+
+
+def masked_mean(x, mask):
+    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
+    return (x * mask).sum() / mask.sum().clamp(min=1)
+
+
+def masked_whiten(x, mask, shift_mean: bool = True):
+    """Scale x [B, T] to unit variance over the masked tokens, and to mean 0 unless `shift_mean` is false.
+
+    The variance is the unbiased one and is smoothed by 1e-8, as in verl's `masked_whiten`. Unmasked entries become 0.
+    """
+    mean = masked_mean(x, mask)
+    var = masked_mean((x - mean) ** 2, mask)
+    var = var * mask.sum() / (mask.sum() - 1).clamp(min=1)  # Bessel
+    white = (x - mean) * (var + 1e-8).rsqrt()
+    return (white if shift_mean else white + mean) * mask
+
+
+def explained_variance(values, returns, mask) -> float:
+    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
+    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
+    var = r.var(unbiased=False)
+    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
+
+
+def cost_of_pass(tokens: int, cells: int) -> float:
+    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
+    return min(tokens + OVERHEAD * cells, cells)
+
+
+def same_prompts(piece: dict) -> tuple:
+    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+
+    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
+    """
+    import torch
+
+    start = int(piece["response_mask"].any(0).long().argmax())
+    which = torch.zeros_like(piece["input_ids"][:, 0])
+    if start:
+        beginnings = piece["input_ids"].masked_fill(piece["attention_mask"] == 0, -1)[:, :start]
+        which = torch.unique(beginnings, dim=0, return_inverse=True)[1]
+    order = torch.arange(len(which), device=which.device)
+    first = torch.full_like(which, len(which)).scatter_reduce(0, which, order, "amin")
+    return start, which, first[first < len(which)]
+
+
+@dataclass
+class Layout:
+    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
+
+    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
+    places 0 to N - 1 in the line, and N where there is no token.
+    """
+
+    ids: object  # [N]
+    positions: object  # [N], from 0 on in each text
+    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
+    responses: object  # [B or 0, C], each from column 0 on
+    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
+    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
+    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
+    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
+    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
+    masks: dict = field(default_factory=dict)
+
+    def added_to_scores(self, dtype):
+        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
+        import torch
+
+        if dtype not in self.masks:
+            zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
+            self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
+        return self.masks[dtype]
+
+
+def places_in_line(lengths, before: int, total: int):
+    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
+    import torch
+
+    columns = torch.arange(int(lengths.max()), device=lengths.device)
+    starts = before + lengths.cumsum(0) - lengths
+    return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
+
+
+def layout_of(piece: dict, longest: float) -> Layout | None:
+    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
+    start, which, first = same_prompts(piece)
+    mask = piece["attention_mask"].bool()
+    lengths = mask.sum(1)
+    if not start or int(lengths.max()) > longest:
+        return None
+    tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
+    once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
+    if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
+        return layout_of_groups(piece, start, which, first)
+    return layout_of_texts(piece)
+
+
+def kept_of(predicting, total: int):
+    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
+    import torch
+
+    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
+    needed[predicting.flatten()] = True
+    return needed[:total].nonzero().squeeze(1)
+
+
+def layout_of_texts(piece: dict) -> Layout:
+    """The layout in which each text stands whole, without its last token."""
+    import torch
+
+    ids, mask = piece["input_ids"], piece["attention_mask"]
+    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
+    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
+    places = places_in_line(lengths, 0, total)
+    back = (places < total).flatten().nonzero().squeeze(1)
+    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
+    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
+    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
+    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
+    return Layout(
+        ids=moved.flatten()[back],
+        positions=columns.expand(len(ids), -1).flatten()[back],
+        prompts=places,
+        responses=places[:0],
+        texts=places[:0],
+        back=None if len(back) == places.numel() else back,
+        predicting=predicting,
+        kept=kept_of(predicting, total),
+        seen=None,
+    )
+
+
+def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
+    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
+    import torch
+
+    ids, mask = piece["input_ids"], piece["attention_mask"].bool()
+    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    lengths, replies = of_prompt.sum(1), of_response.sum(1)
+    before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
+    prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
+    texts = torch.cat([prompts[which], responses], dim=1)
+    (n, width), (count, reach) = prompts.shape, responses.shape
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
+    columns = torch.arange(max(width, reach), device=ids.device)
+    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
+    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
+    predicting = torch.full_like(ids, total)
+    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
+    predicting[:, start + 1 : start + 1 + reach] = responses
+    predicting.masked_fill_(piece["response_mask"] == 0, total)
+    return Layout(
+        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
+        positions=torch.cat([x.flatten() for x in positions])[there],
+        prompts=prompts,
+        responses=responses,
+        texts=texts,
+        back=there.nonzero().squeeze(1),
+        predicting=predicting,
+        kept=kept_of(predicting, total),
+        seen=seen[:1] if bool((lengths == width).all()) else seen,
+    )
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
+
+    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    """
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response = (torch.arange(width, device=device) < lengths[:, None]).long()
+    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
+    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
+    }
+
+
+def own_rows(batch: dict, rows) -> list[int]:
+    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
+    rows, (rank, size) = [int(row) for row in rows], world()
+    if size == 1 or not rows:
+        return rows
+    lengths = batch["attention_mask"][rows].sum(1).tolist()
+    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
+    prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
+    return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
+
+
+def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
+
+    Args:
+        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
+            together, and what is counted is `cost_of_pass`.
+    """
+    import torch
+
+    mask, rows = batch["attention_mask"], [int(r) for r in rows]
+    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
+    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
+    lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
+    start, prompts = 0, list(range(len(mask)))
+    if rows and max(lengths[r] for r in rows) <= shared:
+        start, found, _ = same_prompts(batch)
+        prompts = found.tolist()
+    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
+
+    def cost(group) -> float:
+        cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
+        once = {prompts[r]: start - firsts[r] for r in group}
+        return cost_of_pass(sum(once.values()) + sum(lasts[r] - start for r in group), cells) if start else cells
+
+    groups, current = [], []
+    for row in sorted(rows, key=lambda r: (longest[prompts[r]], prompts[r], lengths[r], r)):
+        if current and cost([*current, row]) > budget:
+            groups.append(current)
+            current = []
+        current = [*current, row]
+    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
+
+
+def trimmed(batch: dict, rows) -> tuple[dict, slice]:
+    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    used = batch["attention_mask"][rows].any(0).nonzero()
+    columns = slice(int(used[0]), int(used[-1]) + 1)
+    return {name: x[rows, columns] for name, x in batch.items()}, columns
+
+
 # ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
+# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
 
 
 @functools.cache
@@ -5218,10 +5398,12 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
     return groups
 
 
-# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
 
-# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
-WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 class Groups:
@@ -5324,152 +5506,9 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
-OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
-
-
-def cost_of_pass(tokens: int, cells: int) -> float:
-    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
-    return min(tokens + OVERHEAD * cells, cells)
-
-
-def same_prompts(piece: dict) -> tuple:
-    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
-
-    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
-    """
-    import torch
-
-    start = int(piece["response_mask"].any(0).long().argmax())
-    which = torch.zeros_like(piece["input_ids"][:, 0])
-    if start:
-        beginnings = piece["input_ids"].masked_fill(piece["attention_mask"] == 0, -1)[:, :start]
-        which = torch.unique(beginnings, dim=0, return_inverse=True)[1]
-    order = torch.arange(len(which), device=which.device)
-    first = torch.full_like(which, len(which)).scatter_reduce(0, which, order, "amin")
-    return start, which, first[first < len(which)]
-
-
-@dataclass
-class Layout:
-    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
-
-    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
-    places 0 to N - 1 in the line, and N where there is no token.
-    """
-
-    ids: object  # [N]
-    positions: object  # [N], from 0 on in each text
-    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
-    responses: object  # [B or 0, C], each from column 0 on
-    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
-    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
-    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
-    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
-    masks: dict = field(default_factory=dict)
-
-    def added_to_scores(self, dtype):
-        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
-        import torch
-
-        if dtype not in self.masks:
-            zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
-            self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
-        return self.masks[dtype]
-
-
-def places_in_line(lengths, before: int, total: int):
-    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
-    import torch
-
-    columns = torch.arange(int(lengths.max()), device=lengths.device)
-    starts = before + lengths.cumsum(0) - lengths
-    return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
-
-
-def layout_of(piece: dict, longest: float) -> Layout | None:
-    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
-    start, which, first = same_prompts(piece)
-    mask = piece["attention_mask"].bool()
-    lengths = mask.sum(1)
-    if not start or int(lengths.max()) > longest:
-        return None
-    tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
-    once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
-    if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
-        return layout_of_groups(piece, start, which, first)
-    return layout_of_texts(piece)
-
-
-def kept_of(predicting, total: int):
-    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
-    import torch
-
-    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
-    needed[predicting.flatten()] = True
-    return needed[:total].nonzero().squeeze(1)
-
-
-def layout_of_texts(piece: dict) -> Layout:
-    """The layout in which each text stands whole, without its last token."""
-    import torch
-
-    ids, mask = piece["input_ids"], piece["attention_mask"]
-    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
-    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
-    places = places_in_line(lengths, 0, total)
-    back = (places < total).flatten().nonzero().squeeze(1)
-    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
-    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
-    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
-    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=moved.flatten()[back],
-        positions=columns.expand(len(ids), -1).flatten()[back],
-        prompts=places,
-        responses=places[:0],
-        texts=places[:0],
-        back=None if len(back) == places.numel() else back,
-        predicting=predicting,
-        kept=kept_of(predicting, total),
-        seen=None,
-    )
-
-
-def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
-    import torch
-
-    ids, mask = piece["input_ids"], piece["attention_mask"].bool()
-    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
-    lengths, replies = of_prompt.sum(1), of_response.sum(1)
-    before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
-    prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
-    texts = torch.cat([prompts[which], responses], dim=1)
-    (n, width), (count, reach) = prompts.shape, responses.shape
-    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
-    seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
-    columns = torch.arange(max(width, reach), device=ids.device)
-    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
-    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
-    predicting = torch.full_like(ids, total)
-    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
-    predicting[:, start + 1 : start + 1 + reach] = responses
-    predicting.masked_fill_(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
-        positions=torch.cat([x.flatten() for x in positions])[there],
-        prompts=prompts,
-        responses=responses,
-        texts=texts,
-        back=there.nonzero().squeeze(1),
-        predicting=predicting,
-        kept=kept_of(predicting, total),
-        seen=seen[:1] if bool((lengths == width).all()) else seen,
-    )
 
 
 def rows_at(x, places):
@@ -5594,7 +5633,42 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
-# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -5708,7 +5782,7 @@ def settle_logits(models: Models) -> None:
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 
@@ -5759,96 +5833,6 @@ def token_values(critic, hidden):
         return critic.head(hidden.float()).squeeze(-1)
 
 
-# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
-
-
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
-
-
-def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
-
-    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
-    """
-    import torch
-
-    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
-    width = max(len(s["response_ids"]) for s in samples)
-
-    def right_pad(key, fill, dtype):
-        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
-
-    response_ids = right_pad("response_ids", pad_id, torch.long)
-    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response = (torch.arange(width, device=device) < lengths[:, None]).long()
-    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
-    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
-    return {
-        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response], dim=1),
-        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
-        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
-    }
-
-
-def own_rows(batch: dict, rows) -> list[int]:
-    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
-    rows, (rank, size) = [int(row) for row in rows], world()
-    if size == 1 or not rows:
-        return rows
-    lengths = batch["attention_mask"][rows].sum(1).tolist()
-    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
-    prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
-    return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
-
-
-def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
-    """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
-
-    Args:
-        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
-            together, and what is counted is `cost_of_pass`.
-    """
-    import torch
-
-    mask, rows = batch["attention_mask"], [int(r) for r in rows]
-    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
-    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
-    lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
-    start, prompts = 0, list(range(len(mask)))
-    if rows and max(lengths[r] for r in rows) <= shared:
-        start, found, _ = same_prompts(batch)
-        prompts = found.tolist()
-    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
-
-    def cost(group) -> float:
-        cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
-        once = {prompts[r]: start - firsts[r] for r in group}
-        return cost_of_pass(sum(once.values()) + sum(lasts[r] - start for r in group), cells) if start else cells
-
-    groups, current = [], []
-    for row in sorted(rows, key=lambda r: (longest[prompts[r]], prompts[r], lengths[r], r)):
-        if current and cost([*current, row]) > budget:
-            groups.append(current)
-            current = []
-        current = [*current, row]
-    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
-
-
-def trimmed(batch: dict, rows) -> tuple[dict, slice]:
-    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
-    used = batch["attention_mask"][rows].any(0).nonzero()
-    columns = slice(int(used[0]), int(used[-1]) + 1)
-    return {name: x[rows, columns] for name, x in batch.items()}, columns
-
-
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
 
 
@@ -5885,14 +5869,6 @@ def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     ids, mask = left_pad(texts, pad_id, device)
     alone = torch.tensor([texts[1]], device=device)
     return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
@@ -6320,6 +6296,57 @@ def turn_sampler(engine) -> Callable:
     return lambda prompts, noise, numbers: engine.generate(prompts, noise)
 
 
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_rng(states: dict) -> None:
+    """Put the states back; those of GPUs where there are as many as there were."""
+    import numpy as np
+    import torch
+
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+
+
+def same_rng(one: dict, other: dict) -> bool:
+    """Whether two states are the same: nothing was drawn between them."""
+    import numpy as np
+    import torch
+
+    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
+    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
+    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
+
+
+@contextlib.contextmanager
+def untouched_generators(seed: int | None = None) -> Iterator[None]:
+    """Leave the generators as they were, whatever the block draws from them, or seeds.
+
+    Args:
+        seed: 32 bits that they begin with in the block; None lets them go on.
+    """
+    import numpy as np
+    import torch
+
+    states = rng_state()
+    try:
+        if seed is not None:
+            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+                set_seed(seed)
+        yield
+    finally:
+        restore_rng(states)
+
+
 # ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
 
 
@@ -6380,38 +6407,11 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     return next((found for found in fused if found in names), None)
 
 
-def adapters_in_sampler(sampler) -> dict:
-    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
-    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
-    for prefix, layer in sampler.named_modules():
-        parent, _, own = prefix.rpartition(".")
-        for side in ("A", "B"):
-            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
-            if isinstance(slices, (tuple, list)):
-                names = packed.get(own, [own])
-                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
-    return found
-
-
-def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
-    held, wrong, lost = adapters_in_sampler(sampler), [], []
-    for name, x, factor in adapters:
-        found = held.get(name)
-        if found is None:
-            lost.append(name)
-        elif not same_checksums(
-            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
-        ):
-            wrong.append(name)
-    return wrong, lost
-
-
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
     """Compare the policy's tensors with those of a vLLM model after a copy.
 
     Args:
-        named: (name, tensor) as they were copied, LoRA's apart from the others.
+        named: (name, tensor) as they were copied.
         sampler: vLLM's network.
 
     Returns:
@@ -6420,7 +6420,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     import torch
 
     layers = {
-        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
+        f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
         for name in layer._parameters
         if layer._parameters[name] is not None
@@ -6467,14 +6467,9 @@ class SyncCheck:
         self.checked = step
         return True
 
-    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
-        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
-
-        Args:
-            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
-        """
-        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
-        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
         if wrong:
             names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
             raise StaleSamplerError(
@@ -6517,13 +6512,28 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
     return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
-# ------------------------------------------------------------------- vllm options (src/parts/sampling/vllm_options.py)
+# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
 # 0.31 on vLLM asks for an older transformers than this bundle does.
 VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
 VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
 BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
+OURS = {  # arguments of the engine that follow from the run's settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "seed": "--seed",
+    "enable_lora": "to leave it out: adapters are merged for the copy",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
+    "logprobs_mode": "to leave it out",
+    "distributed_executor_backend": "to leave it out",
+    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
+    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "data_parallel_size": "torchrun",
+    "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
+}
+PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
 def import_vllm(flag: str, instead: str):
@@ -6584,77 +6594,11 @@ def vllm_value(parser, action, text: str, what: str):
     return getattr(parser.parse_args(line), action.dest)
 
 
-# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
-
-
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
-def restore_rng(states: dict) -> None:
-    """Put the states back; those of GPUs where there are as many as there were."""
-    import numpy as np
-    import torch
-
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-
-
-def same_rng(one: dict, other: dict) -> bool:
-    """Whether two states are the same: nothing was drawn between them."""
-    import numpy as np
-    import torch
-
-    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
-    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
-    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
-
-
-@contextlib.contextmanager
-def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them, or seeds.
-
-    Args:
-        seed: 32 bits that they begin with in the block; None lets them go on.
-    """
-    import numpy as np
-    import torch
-
-    states = rng_state()
-    try:
-        if seed is not None:
-            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
-                set_seed(seed)
-        yield
-    finally:
-        restore_rng(states)
-
-
-# ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
-
-OURS = {  # arguments of the engine that follow from the run's settings
-    "model": "--model",
-    "tokenizer": "--model",
-    "seed": "--seed",
-    "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
-    "logprobs_mode": "to leave it out",
-    "distributed_executor_backend": "to leave it out",
-    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
-    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
-    "data_parallel_size": "torchrun",
-    "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
-}
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
-PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
+def cut_vocabulary(network, known: int) -> None:
+    """Let vLLM sample none but the first `known` rows of an embedding: it cuts its own padding at the same place."""
+    for layer in network.modules():
+        if type(layer).__name__ == "LogitsProcessor":
+            layer.org_vocab_size = min(known, layer.org_vocab_size)
 
 
 def check_copies(source: str, policy) -> None:
@@ -6700,11 +6644,6 @@ class VllmEngine:
         if models.device.type == "cpu":
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
-        self.apart, self.request = bool(settings.get("enable_lora")), None  # adapters are sent as they are, not merged
-        if self.apart:
-            need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
-            rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
-            settings = {"max_lora_rank": rank} | settings
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
@@ -6712,10 +6651,8 @@ class VllmEngine:
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        known = unwrapped(models.policy).known_tokens
-        for layer in self.network().get_model().modules() if known else ():
-            if type(layer).__name__ == "LogitsProcessor":
-                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
+        if known := unwrapped(models.policy).known_tokens:
+            cut_vocabulary(self.network().get_model(), known)
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -6724,56 +6661,26 @@ class VllmEngine:
     def weights(self) -> Iterator[tuple]:
         """The policy's tensors under their own names, as vLLM loads them from a folder.
 
-        LoRA's deltas are added on the way, unless vLLM adds them: merging into the base and back would wear it out in
-        bf16.
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
         """
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
         for key, x in policy.state_dict().items():
             owner, base, leaf = key.rpartition(".base_layer.")
-            if base and leaf == "weight" and not self.apart:
+            if base and leaf == "weight":
                 x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def adapters(self) -> Iterator[tuple]:
-        """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        policy = unwrapped(self.models.policy)
-        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
-        for name, x in policy.named_parameters() if self.apart else ():
-            key = name.replace(".default", "")
-            if ".lora_A.default." in name:
-                yield key, x, 1.0
-            elif ".lora_B.default." in name:
-                yield key, x, scaling[name.partition(".lora_B.")[0]]
-
-    def send_adapters(self) -> None:
-        """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
-        from vllm.lora.request import LoRARequest
-
-        with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
-            self.request = LoRARequest("policy", 1, folder)
-            self.llm.llm_engine.remove_lora(1)
-            try:
-                self.llm.llm_engine.add_lora(self.request)
-            except Exception as error:
-                told = f"got enable_lora=true, and vLLM does not take these adapters: {error}; expected layers that it "
-                raise UserError(f"{told}has adapters for; try to leave it out: merged weights are copied") from error
-
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again. With
-        adapters apart nothing else is sent, as the base that the engine has loaded does not change.
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
 
-        if self.apart:
-            self.send_adapters()
-        else:
-            with torch.no_grad():
-                self.network().reload_weights(weights_iterator=self.weights())
+        with torch.no_grad():
+            self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
             failure = None
@@ -6788,7 +6695,7 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            self.watch.compare(step, self.weights(), self.network().get_model(), self.adapters())
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
         outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
@@ -6811,10 +6718,7 @@ class VllmEngine:
         params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
-            outputs = [
-                done.outputs[0]
-                for done in self.llm.generate(requests, params, use_tqdm=False, lora_request=self.request)
-            ]
+            outputs = [done.outputs[0] for done in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]
@@ -8614,6 +8518,34 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
 
 
+def memory_of_run(
+    shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
+) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
+
+    Left out are the process, CUDA's context, libraries and fragments of memory.
+
+    Args:
+        run: the largest micro-batch of an update.
+        trained: bytes of weights and optimizer, and of gradients; see `network_bytes`.
+        frozen: bytes of other networks by name.
+        head: see `head_bytes`.
+        at_once: completions that are sampled together, of `new` tokens each.
+    """
+    kept, gradients = trained
+    stays = kept + sum(frozen.values())
+    prompts = dataclasses.replace(run, rows=at_once, length=run.length - new)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        **frozen,
+        "activations of a micro-batch": saved_for_backward(shape, run),
+        "logits": head,
+        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": stays + gradients + backward_peak(shape, run, head),
+        "peak of sampling": stays + sampling_bytes(shape, prompts, new),
+    }
+
+
 def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
     """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
 
@@ -8970,7 +8902,7 @@ def follow_umask(folder: Path) -> None:
         file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
-def write_folder(target: Path, write) -> None:
+def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -8986,10 +8918,12 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        intact = "earlier checkpoints are intact"
         if is_disk_full(error):
             advice = f"expected room for it; try to free some; {intact}"
             raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        if isinstance(error, OSError):
+            advice = f"expected a folder that can be written; try another one; {intact}"
+            raise UserError(f"got {error} while saving {target}; {advice}") from error
         raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 
@@ -10083,10 +10017,7 @@ POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist
 
 
 def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    The critic is counted with the policy's size. Left out are the process, CUDA's context, libraries and fragments.
-    """
+    """Bytes per process, see `memory_of_run`; the critic is counted with the policy's size."""
     parameters = sum(p.numel() for p in model.parameters())
     shape = decoder_shape(model.config.get_text_config().to_dict())
     longest = max(len(row["prompt_ids"]) for row in rows) + config.max_new_tokens
@@ -10095,21 +10026,11 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
     run = update_pass(config, model, longest, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
-    kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
+    trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
-    head, saved = head_of_pieces(config, shape, run, POLICY_BUFFERS), saved_for_backward(shape, run)
-    prompts = dataclasses.replace(run, rows=at_once, length=longest - config.max_new_tokens)
-    sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
-    return {
-        "weights, gradients and optimizer": kept + gradients,
-        "reference": reference,
-        "activations of a micro-batch": saved,
-        "logits": head,
-        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
-        "peak of sampling": kept + reference + sampling,
-    }
+    head = head_of_pieces(config, shape, run, POLICY_BUFFERS)
+    return memory_of_run(shape, run, trained, {"reference": reference}, head, at_once, config.max_new_tokens)
 
 
 # ------------------------------------------------------------------------- dry run (src/programs/ppo_train/dry_run.py)

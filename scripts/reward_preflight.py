@@ -61,63 +61,57 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       178-229  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       232-239  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       242-373  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       376-407  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       410-499  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       502-509  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       512-788  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       791-922  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      925-1105  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1108-1271  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1274-1458  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1461-1523  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1526-1714  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1717-1776  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     1779-1857  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1860-1890  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1893-2085  user code              What a reward may change of the process: it and the trainer have each their own
-#     2088-2239  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2242-2490  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2493-2648  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2651-2773  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2776-2928  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2931-3134  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3137-3277  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3280-3342  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3345-3600  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3603-3752  conversations          The record of a conversation with an environment, and what the environment …
-#     3755-3910  play                   Playing conversations of a policy with environments: all that are open are …
-#     3913-4000  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4003-4052  precision              Precision: what auto stands for, TF32, the dtype of matrix products
-#     4055-4197  adapters               LoRA adapters: what their folders say, and loading them onto the base that …
-#     4200-4232  tokenizers             Tokenizers, loaded and saved as they were
-#     4235-4363  models                 Loading of networks: LoRA, 4-bit, dropout off, frozen copies; generation …
-#     4366-4528  key cache              Keys and values of texts that are sampled: rooms that grow by blocks, and …
-#     4531-4634  group cache            Keys and values of a prompt, held and read once for all rows that begin with …
-#     4637-4650  shared prompts         A prompt that is run once for all rows that begin with it, and no pads: …
-#     4653-4769  forward                One forward pass: backbone, logits, log-probs of the response tokens, values
-#     4772-4782  batches                Padding, collating, micro-batches under a budget of tokens
-#     4785-4987  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4990-5163  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5166-5197  generators             The random generators that a user's code may draw from: their states, taken …
-#     5200-5384  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5387-5402  thresholds             Limits of the checks
-#     5405-5508  rows and gold          Rows, and the reference completion of each
-#     5511-5698  probes                 Completions that must not pay
-#     5701-5920  reward process         The reward's own process, with a time limit
-#     5923-6075  policies               What scripted policies say to an environment: the answers of one …
-#     6078-6281  environment process    The environment's own process: conversations with scripted policies, played …
-#     6284-6372  scoring                Scores of completions, graded
-#     6375-6730  preflight              The checks and the verdict
-#     6733-6766  inputs                 Rewards, data and samples that were named
-#     6769-7058  environment preflight  The checks of an environment and the verdict
-#     7061-7128  report                 The report
-#     7131-7169  environment report     The report of an environment
-#     7172-7272  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7275-7345  modes                  --list, --score, and the preflight
-#     7348-7559  command                The command line
+#       172-223  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       226-233  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       236-367  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       370-401  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       404-493  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       496-503  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       506-782  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       785-916  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      919-1099  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1102-1265  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1268-1452  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1455-1517  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1520-1708  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1711-1770  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
+#     1773-1851  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1854-1884  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1887-2079  user code              What a reward may change of the process: it and the trainer have each their own
+#     2082-2233  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2236-2484  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2487-2642  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2645-2767  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2770-2922  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2925-3128  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3131-3271  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3274-3336  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3339-3594  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3597-3746  conversations          The record of a conversation with an environment, and what the environment …
+#     3749-3904  play                   Playing conversations of a policy with environments: all that are open are …
+#     3907-3994  play setup             What conversations are played with, and scored by: shared by all programs …
+#     3997-4353  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4356-4366  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4369-4641  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4644-4773  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4776-4970  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4973-5177  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5180-5364  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5367-5382  thresholds             Limits of the checks
+#     5385-5488  rows and gold          Rows, and the reference completion of each
+#     5491-5678  probes                 Completions that must not pay
+#     5681-5900  reward process         The reward's own process, with a time limit
+#     5903-6055  policies               What scripted policies say to an environment: the answers of one …
+#     6058-6261  environment process    The environment's own process: conversations with scripted policies, played …
+#     6264-6352  scoring                Scores of completions, graded
+#     6355-6710  preflight              The checks and the verdict
+#     6713-6746  inputs                 Rewards, data and samples that were named
+#     6749-7038  environment preflight  The checks of an environment and the verdict
+#     7041-7108  report                 The report
+#     7111-7149  environment report     The report of an environment
+#     7152-7252  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7255-7325  modes                  --list, --score, and the preflight
+#     7328-7539  command                The command line
 
 import argparse
 import ast
@@ -4000,7 +3994,9 @@ def message_count(row: dict) -> int:
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
-# ------------------------------------------------------------------------- precision (src/parts/networks/precision.py)
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
 
 def precision_on(precision: str, device) -> str:
@@ -4050,9 +4046,6 @@ def autocast(config: BaseConfig, device):
 
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
-# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 
 def config_file(source: str) -> str | None:
@@ -4197,11 +4190,6 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
 
 
-# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
 def remember_padding(tokenizer):
     """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -4230,9 +4218,6 @@ def load_tokenizer(config: BaseConfig):
     logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
     logging.disable_progress_bar()
     return remember_padding(open_tokenizer(config))
-
-
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
 @dataclass
@@ -4347,6 +4332,11 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     return sorted(ends), pad_id
 
 
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -4363,9 +4353,24 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
+# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
 # ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
+# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
 
 
 @functools.cache
@@ -4528,10 +4533,12 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
-# --------------------------------------------------------------------- group cache (src/parts/networks/group_cache.py)
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
 
-# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
-WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 class Groups:
@@ -4634,7 +4641,7 @@ def worth_grouping(cache, rows: int) -> bool:
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
 
 
-# --------------------------------------------------------------- shared prompts (src/parts/networks/shared_prompts.py)
+# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
@@ -4648,9 +4655,6 @@ def length_that_shares(model) -> float:
     if not getattr(config, "use_sliding_window", True):
         windows[0] = None
     return min((window for window in windows if window), default=math.inf)
-
-
-# ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -4764,22 +4768,9 @@ def settle_logits(models: Models) -> None:
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
-
-
-# ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
-
-
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -4818,14 +4809,6 @@ def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     ids, mask = left_pad(texts, pad_id, device)
     alone = torch.tensor([texts[1]], device=device)
     return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
@@ -5161,9 +5144,6 @@ class HFEngine:
             return next_states(self.models.policy, token, mask, cache, padded), cache
         states, cache = cached_states(self.models.policy, token[:, None], mask, cache)
         return states[:, -1], cache
-
-
-# ----------------------------------------------------------------------- generators (src/parts/sampling/generators.py)
 
 
 def rng_state() -> dict:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.foundation.messages import UserError
-from parts.networks.adapters import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
+from parts.networks.models import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
 
 TOKENS = torch.arange(3, 40)[None]
 TARGETS = {"q_proj", "v_proj", "up_proj"}
@@ -167,13 +167,6 @@ def test_the_reference_is_the_adapter_as_it_came(tmp_path, kind):
         torch.testing.assert_close(logits(policy), expected, atol=1e-5, rtol=1e-5)
     assert (logits(policy) - expected).abs().max() > 0.01
     assert trained and trained == [name for name, x in policy.named_parameters() if x.requires_grad]
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_an_adapter_of_a_tied_output_layer_is_merged_right(tmp_path):
-    expected = make_adapter(tmp_path / "a", {"target_modules": ["lm_head", "q_proj"]})
-    model = merged(load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), dtype=torch.float32))
-    torch.testing.assert_close(logits(model), expected, atol=1e-4, rtol=1e-4)
 
 
 def with_added_tokens(folder, **saved):
@@ -362,8 +355,3 @@ def test_preflight_samples_the_adapter(adapter, files, capsys):
         load_script("reward_preflight").main([*flags, f"--model={model}"])
         reports.append(json.loads(capsys.readouterr().out)["scores"])
     assert reports[0] == reports[1] != reports[2]
-
-
-def test_a_tokenizer_flag_reads_an_adapters_base(adapter):
-    tokenizer = load_script("data_loader").open_tokenizer(str(adapter))
-    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(TINY_LM).get_vocab()

@@ -122,31 +122,10 @@ def changed(folder, name: str, **settings):
     return target
 
 
-def other_weights(adapter):
-    """A copy whose weights lie at another model's layers."""
-    from safetensors.torch import save_file
-
-    target = changed(adapter, "other_weights")
-    lora = load_file(target / "adapter_model.safetensors")
-    save_file({key.replace("layers.1", "layers.7"): x for key, x in lora.items()}, target / "adapter_model.safetensors")
-    return target
-
-
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        (lambda adapter: TINY_LM, "a plain model; expected an adapter"),
-        (lambda adapter: adapter.parent / "none", "without adapter_config.json; expected a folder of peft"),
-        (lambda adapter: changed(adapter, "head", task_type="SEQ_CLS"), "of task type SEQ_CLS; expected CAUSAL_LM"),
-        (lambda adapter: changed(adapter, "kind", peft_type="IA3"), "of type IA3; expected LORA"),
-        (lambda adapter: changed(adapter, "wide", r=8), "which does not fit its base"),
-        (other_weights, "which does not fit its base"),
-    ],
-)
-def test_what_cannot_be_merged_is_refused(adapter, tmp_path, capsys, made, said):
-    code, out, error = run(capsys, made(adapter), "--base", TINY_LM, "--output", tmp_path / "merged")
-    assert code == 2 and out == "" and said in error, error
-    assert not (tmp_path / "merged").exists()
+def test_what_is_no_adapter_is_refused(adapter, tmp_path, capsys):
+    for source, said in ((TINY_LM, "a plain model; expected an adapter"), (tmp_path, "without adapter_config.json")):
+        code, out, error = run(capsys, source, "--base", TINY_LM, "--output", tmp_path / "merged")
+        assert code == 2 and out == "" and said in error and not (tmp_path / "merged").exists(), error
 
 
 def test_a_base_that_is_not_there_or_quantised_is_refused(adapter, tmp_path, capsys):
@@ -159,3 +138,32 @@ def test_a_base_that_is_not_there_or_quantised_is_refused(adapter, tmp_path, cap
     (quantised / "config.json").write_text(json.dumps(config))
     code, _, said = run(capsys, adapter, "--base", quantised, "--output", tmp_path / "merged")
     assert code == 2 and "whose weights are quantised" in said
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (OSError(28, "No space left on device"), "got no space left on the disk while saving {output}; expected room"),
+        (
+            PermissionError(13, "Permission denied"),
+            "got [Errno 13] Permission denied while saving {output}; expected a folder",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_written_leaves_nothing(adapter, tmp_path, capsys, monkeypatch, failure, said):
+    """The weights are written, and then the disk is full or the folder closed."""
+
+    def fail(*args, **kwargs):
+        raise failure
+
+    monkeypatch.setattr("transformers.tokenization_utils_base.PreTrainedTokenizerBase.save_pretrained", fail)
+    output = tmp_path / "merged"
+    code, out, error = run(capsys, adapter, "--base", TINY_LM, "--output", output)
+    assert (code, out) == (2, "") and said.format(output=output) in error and "; try " in error, error
+    assert "checkpoint" not in error and not [*tmp_path.iterdir()]
+
+
+def test_a_file_in_the_place_of_a_folder(adapter, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, out, error = run(capsys, adapter, "--base", TINY_LM, "--output", tmp_path / "file" / "merged")
+    assert (code, out) == (2, "") and "Traceback" not in error and "file" in error

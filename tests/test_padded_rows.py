@@ -1,12 +1,16 @@
 """Rows of an embedding that no token has: neither sampled nor learnt about, whatever their probability."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from programs.grpo_train.colocated import sample_tokens_only
+from programs.grpo_train.settings import Config as GRPOSettings
 
 od, ppo = load_script("on_policy_distillation"), load_script("ppo_train")
 page = load_module(ROOT / "templates" / "distillation.py", "padded_page")
@@ -125,3 +129,15 @@ def test_the_page_samples_and_learns_tokens_alone(padded, rows, tmp_path, monkey
     page.train(config)
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.vocab_size == rows[0]
     assert np.isfinite(json.loads((tmp_path / "out/metrics.jsonl").read_text().splitlines()[0])["kl/teacher"])
+
+
+def test_trl_samples_tokens_alone(padded):
+    """Of TRL's trainer only what samples: the network and its own generation settings."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(padded(300)), AutoTokenizer.from_pretrained(TINY_LM)
+    settings = GenerationConfig(do_sample=True, max_new_tokens=30, pad_token_id=0)
+    trainer = SimpleNamespace(model=model, processing_class=tokenizer, eos_token_ids=[2], generation_config=settings)
+    ids = torch.tensor([[5, 40, 41]] * 4)
+    assert model.generate(ids, generation_config=settings)[:, 3:].max() >= TOKENS
+    sample_tokens_only(GRPOSettings(), trainer)
+    torch.manual_seed(0)
+    assert model.generate(ids, generation_config=settings)[:, 3:].max() < TOKENS

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from parts.learning.advantages import gae, shape_rewards
 from parts.learning.losses import kl_estimate, next_kl_coef, policy_loss, value_loss
 from parts.learning.optimizer import lr_factor
-from parts.networks.numerics import explained_variance, logprobs_and_entropy, masked_mean, masked_whiten
+from parts.networks.batches import explained_variance, masked_mean, masked_whiten
+from parts.networks.forward import logprobs_and_entropy
 from parts.sampling.sampling import inverse_cdf
 
 EXACT = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 1e-5, "atol": 1e-5}}

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from parts.foundation.messages import UserError
 from parts.foundation.settings import check_trainer
-from parts.networks import group_cache, key_cache
+from parts.networks import key_cache
 from parts.sampling import sampling
 from parts.sampling.sampling import HFEngine, TurnSampler, turn_sampler
 from programs.ppo_train.models import load_models
@@ -171,14 +171,14 @@ GROUPS = [STARTS[i] for i in (2, 0, 2, 2, 1, 0, 3, 2)]  # of 4, 2, 1 and 1 rows,
 @pytest.fixture
 def held(monkeypatch):
     """[(rows, prompts), …] of caches that hold prompts once, as they are made and as rows leave; none is too small."""
-    found, real = [], group_cache.Groups.__init__
+    found, real = [], key_cache.Groups.__init__
 
     def noted(self, which, pairs, mask):
         real(self, which, pairs, mask)
         found.append((len(which), len(pairs[0][0])))
 
-    monkeypatch.setattr(group_cache, "WORTH_ON_CPU", 0)
-    monkeypatch.setattr(group_cache.Groups, "__init__", noted)
+    monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 0)
+    monkeypatch.setattr(key_cache.Groups, "__init__", noted)
     return found
 
 
@@ -193,7 +193,7 @@ def test_a_prompt_is_held_once_for_its_rows(engines, family, held, monkeypatch):
     same = [STARTS[1]] * 5 + [STARTS[1][::-1]] * 3  # no pads
     check(engine, same, engine.generate(same, noise(6)), noise(6))
     greedy = engine.generate(GROUPS, None)
-    monkeypatch.setattr(group_cache, "WORTH_ON_CPU", 2**40)
+    monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 2**40)
     assert [ids for ids, _ in greedy] == [ids for ids, _ in engine.generate(GROUPS, None)]
 
 
@@ -214,7 +214,7 @@ def test_what_holding_once_takes_and_saves(engines, held, monkeypatch):
 
     def most(worth: int) -> int:
         """The most that the keys and values of a layer take while rows are sampled."""
-        monkeypatch.setattr(group_cache, "WORTH_ON_CPU", worth)
+        monkeypatch.setattr(key_cache, "WORTH_ON_CPU", worth)
         taken, real = [], HFEngine.step
 
         def step(self, token, mask, cache, padded):
@@ -232,7 +232,7 @@ def test_what_holding_once_takes_and_saves(engines, held, monkeypatch):
     spare = key_cache.BLOCK + LIMIT  # at most, beyond the prompt
     assert most(2**40) >= 8 * 100 * column and most(0) <= (100 + 8 * spare) * column
     held.clear()
-    monkeypatch.setattr(group_cache, "WORTH_ON_CPU", 7 * 100 * column)
+    monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 7 * 100 * column)
     engine.generate([[*range(40, 140)]] * 8, noise(1))
     engine.generate(PROMPTS[::2], noise(1)[:4])
     assert not held, "too little, and no two alike"
@@ -256,8 +256,8 @@ def test_where_a_prompt_is_held_once(engines, held, monkeypatch, tmp_path):
         assert engine.decoding.groups and held and all(ids for ids, _ in found)
         if "lora_rank" in settings:
             check(engine, GROUPS, found, noise(5))
-    real = group_cache.Groups.of_rows  # a fault that only rows which leave would show
-    monkeypatch.setattr(group_cache.Groups, "of_rows", lambda self, chosen: real(self, chosen.flip(0)))
+    real = key_cache.Groups.of_rows  # a fault that only rows which leave would show
+    monkeypatch.setattr(key_cache.Groups, "of_rows", lambda self, chosen: real(self, chosen.flip(0)))
     assert not HFEngine(config, load_models(config, torch.device("cpu"))).decoding.groups
 
 

@@ -1,7 +1,6 @@
 """scripts/selfcheck.py on the scripts: clean ones pass, and each check fails, by name, on one with that fault."""
 
 import json
-import resource
 import sys
 
 import pytest
@@ -90,14 +89,10 @@ NO_REFERENCE = {"reference_is_initial"}
     [
         ("", NO_GROUPS),
         ("--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", NO_GROUPS),
-        ("--kl_coef 0", NO_GROUPS | NO_REFERENCE),
-        ("--lora_rank 4", NO_GROUPS),
         ("--precision bf16 --gradient_checkpointing", NO_GROUPS),
         ("--algorithm grpo --kl_coef 0", NO_REFERENCE | NO_CRITIC),
-        ("--algorithm grpo --kl_coef 0.04 --kl_estimator k2", NO_CRITIC),
         ("--algorithm dr_grpo --loss gspo --lora_rank 4", NO_REFERENCE | NO_CRITIC),
         ("--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", NO_CRITIC | NO_GROUPS),  # KL in the reward
-        ("--algorithm remax --loss reinforce", NO_CRITIC | NO_GROUPS),
         ("--algorithm maxrl --loss kl_cov", NO_REFERENCE | NO_CRITIC),
         ("--algorithm gdpo --loss cispo", NO_REFERENCE | NO_CRITIC | NO_GROUPS),
         ("--algorithm clip_cov", NO_REFERENCE | NO_CRITIC | {"advantages_detached"}),
@@ -121,12 +116,7 @@ def test_plain_prompts(run_checks, tmp_path):
 
 
 # the check that has to name it, the text of ppo_train.py, what stands there instead
-SIX = {
-    "prompt in the loss": (
-        "prompt_gradient",
-        '"response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1)',
-        '"response_mask": torch.cat([prompt_mask, response_mask], dim=1)',
-    ),
+FAULTS = {
     "reference taken for the old policy": (
         "first_update_ratio",
         "    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)\n",
@@ -138,29 +128,19 @@ SIX = {
         '    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}\n',
         '    known = {"advantages": piece["advantages"] - config.kl_coef * (logprobs - piece["ref_logprobs"])}\n',
     ),
-    "missing accumulation scaling": (
-        "accumulation",
-        '        mask, loss, hidden = piece["loss_mask"], 0.0, None\n',
-        '        mask, loss, hidden = piece["loss_mask"], 0.0, None\n        tokens = mask.sum()\n',
-    ),
     "right padding": (
         "padding",
         '    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)\n',
         '    turned = left_pad([s["prompt_ids"][::-1] for s in samples], pad_id, device)\n'
         "    prompt_ids, prompt_mask = (x.flip(1) for x in turned)\n",
     ),
-    "shifted log-probs": (
-        "logprob_shift",
-        "lambda h: lm_logits(model, h), hidden[mask], piece",
-        "lambda h: lm_logits(model, h), hidden.roll(-1, dims=1)[mask], piece",
-    ),
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", SIX)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_planted_bug_is_named(run_checks, planted, fault):
-    check, snippet, replacement = SIX[fault]
+    check, snippet, replacement = FAULTS[fault]
     code, rows = run_checks(planted(snippet, replacement))
     assert code == 1
     assert rows[check]["status"] == "FAIL", rows
@@ -169,16 +149,6 @@ def test_planted_bug_is_named(run_checks, planted, fault):
 
 # faults that only the named check sees
 ALONE = {
-    "old policy is the reference, in the loss": (
-        "first_update_ratio",
-        'old = piece.get("old_logprobs", logprobs.detach())',
-        'old = piece.get("ref_logprobs", logprobs.detach())',
-    ),
-    "experience with a graph": (
-        "advantages_detached",
-        "    with torch.no_grad(), autocast(config, models.device):\n        hidden = None\n",
-        "    with autocast(config, models.device):\n        hidden = None\n",
-    ),
     "sequence means in each micro-batch": (
         "accumulation",
         "piece, _ = trimmed(batch, piece_rows)\n",
@@ -196,21 +166,6 @@ ALONE = {
         "reference = policy",
     ),
     "random value head": ("value_head_zero", "    torch.nn.init.zeros_(critic.head.weight)\n", ""),
-    "no generation prompt": (
-        "template_ends_at_generation",
-        "tokenizer.apply_chat_template(messages, add_generation_prompt=True, return",
-        "tokenizer.apply_chat_template(messages, add_generation_prompt=False, return",
-    ),
-    "another end token": (
-        "special_tokens",
-        "models = Models(policy, critic, reference, tokenizer, eos_ids",
-        "models = Models(policy, critic, reference, tokenizer, [7]",
-    ),
-    "values past a hole are dropped": (
-        "gae_formula",
-        "        next_value = torch.where(keep, values[:, t], next_value)\n",
-        "        next_value = values[:, t] * keep\n",
-    ),
     "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
     "entropy of the first chunk only": (
         "chunking",
@@ -293,16 +248,6 @@ def test_unknown_flag_fails_through_the_trainers_parser(capsys):
         selfcheck.main([str(PPO), "--temperatur", "0.5"])
     assert stop.value.code == 2
     assert "try --temperature" in capsys.readouterr().err
-
-
-def test_help_is_quick_and_needs_no_torch(tmp_path):
-    (tmp_path / "torch.py").write_text("raise ImportError('torch must not be imported')\n")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run_script("selfcheck", "--help", env={"PYTHONPATH": str(tmp_path)})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0
-    assert "TRAINER.py" in done.stdout
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
 @pytest.mark.long

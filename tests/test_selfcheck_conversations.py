@@ -18,7 +18,7 @@ from programs.selfcheck.conversation_checks import (
     turn_state,
     turn_template,
 )
-from programs.selfcheck.loading import load_trainer
+from programs.selfcheck.partial import load_trainer
 from programs.selfcheck.subject import Subject
 
 PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
@@ -169,14 +169,9 @@ FAULTS = {
         r"response_mask: conversation 1: 1 on \d+ tokens that were not sampled \('.*\[talk 1\] No, 1\.",
         [("[(i, 1, 0, 0.0) for i in added]", "[(i, 1, 1, 0.0) for i in added]")],
     ),
-    "leaked prompts": (
-        {"turn_mask"},
-        r"conversation 0: 1 on \d+ tokens that were not sampled \('<\|user\|>",
-        [("[(i, 1, 0, 0.0) for i in render(", "[(i, 1, 1, 0.0) for i in render(")],
-    ),
     "end token left out": (
         {"turn_mask"},
-        r"conversation 0: (the right mask|0 on 1 tokens that were sampled)",
+        r"conversation 0: 0 on 1 tokens that were sampled",
         [("(i, 1, 1, x) for i, x in", "(i, 1, int(i not in models.eos_ids), x) for i, x in")],
     ),
     "log-probs of the next token": (
@@ -196,18 +191,13 @@ FAULTS = {
     ),
     "mask shifted by one": (
         {"turn_mask"},
-        r"conversation 0: the right mask, 1 token early",
+        r"conversation 0: 1 on \d+ tokens that were not sampled .*, 0 on \d+ tokens that were sampled",
         [('"response_mask": sampled.long()', '"response_mask": sampled.long().roll(-1, 1)')],
     ),
     "rewards of the conversations in reverse": (
         {"turn_rewards"},
         r"of conversation 0: score 3 changes with its return",
         [(SCORED, SCORED.replace("in talks]", "in talks[::-1]]"))],
-    ),
-    "rewards in the order of lengths": (
-        {"turn_rewards"},
-        r"of conversation \d: score \d changes with its return",
-        [(SCORED, SCORED.replace("in talks]", "in sorted(talks, key=lambda t: -len(t.tokens))]"))],
     ),
     "the mean of a row's rewards": (
         {"turn_rewards"},

@@ -7,7 +7,7 @@ import torch
 from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from programs.selfcheck.cut_model import cut_of
+from programs.selfcheck.prepare import cut_of
 
 TEMPLATES = ROOT / "templates"
 selfcheck = load_script("selfcheck")
@@ -67,8 +67,11 @@ def check(deep, monkeypatch, capsys):
     return run
 
 
+SECOND_ATTEMPT = ["--environment", f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"]
 REWARD = f"{ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"
-ON_ALL = {"special_tokens", "template_ends_at_generation", "reward_answers", "logprob_shift"}
+ON_ALL = {function.__name__ for function in selfcheck.OF_TURNS} | {
+    *("special_tokens", "template_ends_at_generation", "reward_answers", "logprob_shift")
+}
 
 
 @pytest.mark.long
@@ -76,9 +79,10 @@ ON_ALL = {"special_tokens", "template_ends_at_generation", "reward_answers", "lo
     ("trainer", "flags"),
     [
         (TEMPLATES / "grpo.py", ["--reward", REWARD]),
-        (TEMPLATES / "multi_turn.py", ["--environment", f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"]),
+        (TEMPLATES / "multi_turn.py", SECOND_ATTEMPT),
         (TEMPLATES / "distillation.py", []),
         (SCRIPTS / "ppo_train.py", ["--reward", REWARD, "--device", "cpu"]),
+        (SCRIPTS / "ppo_train.py", [*SECOND_ATTEMPT, "--device", "cpu", "--max_turns", "2"]),
     ],
 )
 def test_a_sound_trainer_passes_on_the_cut(check, trainer, flags):

@@ -9,10 +9,9 @@ from conftest import save_random_model
 
 from parts.learning.optimizer import switch_checkpointing
 from parts.networks import forward
-from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.batches import collate, layout_of, micro_batches, trimmed
 from parts.networks.cache_probe import can_share
-from parts.networks.forward import predicting_states, token_logprobs
-from parts.networks.shared_prompts import cost_of_pass, layout_of, length_that_shares, set_attention, shared_length
+from parts.networks.forward import length_that_shares, predicting_states, set_attention, shared_length, token_logprobs
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings
 from programs.on_policy_distillation import step as od_step
@@ -294,8 +293,3 @@ def test_micro_batches_are_the_plain_ones_where_a_row_is_too_long():
     batch = collate(made_up_samples(), 0, CPU)
     plain, long = micro_batches(batch, range(12), 60), micro_batches(batch, range(12), 60, shared=27)
     assert [group.tolist() for group in long] == [group.tolist() for group in plain]
-
-
-def test_what_a_pass_costs():
-    assert cost_of_pass(2288, 4096) == 2800
-    assert cost_of_pass(4000, 4096) == 4096

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.networks.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
+from parts.networks.models import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
 from parts.running.output_folder import write_folder
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -127,7 +127,7 @@ def merged_folder(args) -> dict:
         merged.to(dtype).save_pretrained(target)
         AutoTokenizer.from_pretrained(words).save_pretrained(target)  # as it came: being called changes its padding
 
-    write_folder(output, write)
+    write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()
     found = log_probs(again, batches)
     same = (found.argmax(-1) == expected.argmax(-1)).float().mean().item()

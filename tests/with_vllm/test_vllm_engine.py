@@ -1,7 +1,6 @@
 """The engine of our trainers with the real vLLM: what it samples, and that weights which did not arrive are noticed."""
 
 import random
-import re
 
 import numpy as np
 import pytest
@@ -14,9 +13,8 @@ from vllm_helpers import prompts_of
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
 from parts.sampling.sampling import HFEngine
-from parts.sampling.sampling_vllm import OURS, VllmEngine
+from parts.sampling.sampling_vllm import OURS, VLLM_ABOVE, VLLM_OLDEST, VllmEngine, vllm_options
 from parts.sampling.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums
-from parts.sampling.vllm_options import VLLM_ABOVE, VLLM_OLDEST, vllm_options
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -222,67 +220,6 @@ def test_an_adapter_that_is_not_merged_is_noticed(adapted, monkeypatch):
         adapted.sync(0)
 
 
-# ------------------------------------------------------------------------------------------------ adapters apart
-
-
-@pytest.fixture(scope="module")
-def apart():
-    """An engine that adds the adapters itself; they say something, and their rank is none that vLLM has kernels for."""
-    config, models = loaded(lora_rank=5, lora_alpha=7.0, vllm_args=["enable_lora=true"])
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for name, p in models.policy.named_parameters():
-            if "lora_B" in name:
-                p += 0.05 * torch.randn(p.shape, generator=generator)
-    return VllmEngine(config, models)
-
-
-@pytest.fixture
-def sent(apart):
-    """That engine with the policy's adapters; the next copy is compared."""
-    apart.sync(0)
-    apart.watch.checked = None
-    return apart
-
-
-def test_adapters_that_are_sent_apart_are_sampled_with(sent, monkeypatch, capsys):
-    monkeypatch.setattr(sent.network(), "reload_weights", None)
-    sent.sync(0)
-    assert sent.watch.checked == 0 and "a form of its own" not in capsys.readouterr().err, "all are compared"
-    prompts, noise = prompts_of(sent.models), np.random.default_rng(0).random((4, 1))
-    assert logprob_gap(sent.config, sent.models, prompts, sent.generate(prompts, noise)) < 1e-5
-    ours = HFEngine(sent.config, sent.models).generate(prompts, None)
-    assert [ids for ids, _ in sent.generate(prompts, None)] == [ids for ids, _ in ours]
-
-
-@pytest.mark.parametrize("changed", ["1.self_attn.v_proj.lora_B", "0.mlp.down_proj.lora_A", "0.mlp.up_proj.lora_B"])
-def test_a_stale_adapter_is_named(sent, monkeypatch, changed):
-    (p,) = [p for name, p in sent.models.policy.named_parameters() if changed in name]
-    monkeypatch.setattr(p, "data", p.data * (1 + 1e-6))
-    monkeypatch.setattr(sent, "send_adapters", lambda: None)
-    with pytest.raises(StaleSamplerError, match=re.escape(f"1 tensors: model.layers.{changed}.weight;")):
-        sent.sync(1)
-
-
-def test_another_base_than_the_policys_is_named(sent, monkeypatch):
-    (p,) = [p for name, p in sent.models.policy.named_parameters() if "1.self_attn.o_proj.base_layer" in name]
-    monkeypatch.setattr(p, "data", p.data * (1 + 1e-6))
-    with pytest.raises(StaleSamplerError, match=r"1 tensors: model\.layers\.1\.self_attn\.o_proj\.weight;"):
-        sent.sync(1)
-
-
-def test_requests_without_the_adapters_are_noticed(sent, monkeypatch):
-    monkeypatch.setattr(sent, "send_adapters", lambda: None)
-    monkeypatch.setattr(sent, "request", None)
-    with pytest.raises(StaleSamplerError, match="log-probs differ by"):
-        sent.sync(1)
-
-
-def test_an_engine_for_adapters_needs_some():
-    with pytest.raises(UserError, match=r"got --vllm_args enable_lora=true; expected .*; try --lora_rank 16"):
-        VllmEngine(*loaded(vllm_args=["enable_lora=true"]))
-
-
 def test_comparisons_come_at_the_first_steps_and_every_so_many(first, monkeypatch):
     engine, seen = first[2], []
     monkeypatch.setattr(engine, "check", seen.append)
@@ -322,12 +259,11 @@ def test_rows_beyond_the_tokenizer_are_not_sampled(tmp_path):
     assert logprob_gap(config, models, PADDED, outputs) < 1e-4
 
 
-@pytest.mark.parametrize("how", [[], ["enable_lora=true"]], ids=["merged", "apart"])
-def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path, how):
+def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path):
     base = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32)
     adapter = get_peft_model(base, LoraConfig(r=4, lora_alpha=12, use_rslora=True, target_modules=["q_proj", "v_proj"]))
     adapter.save_pretrained(tmp_path)
-    config, models = loaded(model=str(tmp_path), lora_rank=4, kl_coef=0.1, vllm_args=how)
+    config, models = loaded(model=str(tmp_path), lora_rank=4, kl_coef=0.1)
     engine = VllmEngine(config, models)
     with torch.no_grad():
         for p in models.policy.parameters():

@@ -73,11 +73,9 @@ def test_ppo_learns_with_logprobs_that_are_the_trainers(learned):
     assert all(abs(line["mismatch/weight_mean"] - 1) < 1e-4 for line in steps)
 
 
-@pytest.mark.parametrize("sent", ["merged", "apart"])
-def test_adapters_learn_with_logprobs_that_are_the_trainers(run, sent):
+def test_adapters_learn_with_logprobs_that_are_the_trainers(run):
     flags = ["--steps=3", "--lora_rank=4", "--lr=1e-2", "--algorithm=grpo", "--group_size=8", "--minibatches=2"]
-    flags += ["--vllm_args", "enable_lora=true"] if sent == "apart" else []
-    lines = metrics(run(f"lora_{sent}", *flags))
+    lines = metrics(run("lora", *flags))
     assert all(line["rollout/logprob_gap_max"] < 1e-4 for line in lines)
     assert abs(lines[-1]["policy/entropy"] - lines[0]["policy/entropy"]) > 1e-3, "the adapters have moved"
 
@@ -107,13 +105,13 @@ def same_weights(*folders, file="model.safetensors") -> bool:
 def test_a_resumed_run_is_the_uninterrupted_one(folder, run, trained):
     """With a reward that draws from the generators which vLLM seeds anew as it starts."""
     drawn = ["--algorithm=rloo", "--group_size=4", f"--reward={folder / 'rewards.py'}:noisy", "--save_every=2"]
-    apart = trained == "adapters"
-    drawn += ["--lora_rank=4", "--lr=1e-2", "--vllm_args", "enable_lora=true"] if apart else []
+    adapters = trained == "adapters"
+    drawn += ["--lora_rank=4", "--lr=1e-2"] if adapters else []
     whole = run(f"whole {trained}", "--steps=4", *drawn)
     run(f"parts {trained}", "--steps=2", *drawn)
     parts = run(f"parts {trained}", "--steps=4", *drawn, "--resume")
     assert untimed(parts) == untimed(whole)
-    assert same_weights(whole, parts, file="adapter_model.safetensors" if apart else "model.safetensors")
+    assert same_weights(whole, parts, file="adapter_model.safetensors" if adapters else "model.safetensors")
 
 
 def test_two_processes_have_an_engine_each_and_draw_apart(folder):

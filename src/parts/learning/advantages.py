@@ -8,7 +8,7 @@ from parts.foundation.messages import RewardError
 from parts.foundation.processes import of_first_process
 from parts.foundation.settings import BaseConfig
 from parts.learning.losses import kl_estimate
-from parts.networks.numerics import masked_whiten
+from parts.networks.batches import masked_whiten
 
 
 def shape_rewards(scores, kl, response_mask, kl_coef: float):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from parts.foundation.messages import need
 from parts.foundation.settings import BaseConfig
-from parts.networks.numerics import masked_mean
+from parts.networks.batches import masked_mean
 
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):

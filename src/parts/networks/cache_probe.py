@@ -6,13 +6,18 @@ from dataclasses import dataclass, replace
 
 from parts.foundation.messages import need, say
 from parts.foundation.settings import BaseConfig
-from parts.networks.batches import collate, left_pad
-from parts.networks.forward import cached_states, line_states, next_states, plain_states
-from parts.networks.group_cache import group_rows
-from parts.networks.key_cache import KeptTexts, has_plain_layers
-from parts.networks.models import Models, unwrapped
-from parts.networks.precision import autocast, compute_dtype
-from parts.networks.shared_prompts import SHARED_PROMPTS, layout_of, length_that_shares, set_attention
+from parts.networks.batches import collate, layout_of, left_pad
+from parts.networks.forward import (
+    SHARED_PROMPTS,
+    cached_states,
+    length_that_shares,
+    line_states,
+    next_states,
+    plain_states,
+    set_attention,
+)
+from parts.networks.key_cache import KeptTexts, group_rows, has_plain_layers, select_rows
+from parts.networks.models import Models, autocast, compute_dtype, unwrapped
 
 
 @dataclass(frozen=True)
@@ -48,14 +53,6 @@ def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     ids, mask = left_pad(texts, pad_id, device)
     alone = torch.tensor([texts[1]], device=device)
     return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:

@@ -1,4 +1,4 @@
-"""One forward pass: backbone, logits, log-probs of the response tokens, values."""
+"""One forward pass: attention that reads a prompt once, backbone, logits, log-probs of the response tokens, values."""
 
 import functools
 import inspect
@@ -6,10 +6,171 @@ import math
 
 from parts.foundation.messages import UserError, need
 from parts.foundation.settings import BaseConfig
-from parts.networks.key_cache import give_room
-from parts.networks.models import Models, unwrapped
-from parts.networks.numerics import logprobs_and_entropy
-from parts.networks.shared_prompts import SHARED_PROMPTS, Layout, layout_of, length_that_shares, rows_at
+from parts.networks.batches import Layout, layout_of
+from parts.networks.key_cache import Groups, give_room
+from parts.networks.models import Models, token_count, unwrapped
+
+SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+
+
+def rows_at(x, places):
+    """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
+    import torch
+
+    return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
+
+
+def some_rows_at(x, places, **kwargs):
+    """The same, the last row where a place is N."""
+    import torch
+
+    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    return found.view(*places.shape, *x.shape[1:])
+
+
+def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
+    """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
+
+    With Groups, of the next token of each row.
+
+    Prompts stand in columns from 0 on, so that being causal is all the mask that they need; what stands in the place
+    of a pad is seen by pads only, and their results are left out.
+    """
+    import torch
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if hasattr(module, "kept_tokens"):
+        module.kept_tokens.kept = layout.kept if isinstance(layout, Layout) else None
+    if layout is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    if isinstance(layout, Groups):
+        return layout.attend(module.layer_idx, query, key, value, kwargs.get("scaling")), None
+    line = [x[0].transpose(0, 1) for x in (query, key, value)]  # [N, heads, D]
+
+    def attend(asking, asked, mask):
+        places = (asking, asked, asked)
+        if layout.back is None:
+            blocks = [x.reshape(*place.shape, *x.shape[1:]) for x, place in zip(line, places, strict=True)]
+        else:
+            blocks = [some_rows_at(x, place) for x, place in zip(line, places, strict=True)]
+        blocks = [block.transpose(1, 2) for block in blocks]
+        return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
+
+    found = attend(layout.prompts, layout.prompts, None)
+    if layout.responses.numel():
+        mask = layout.added_to_scores(query.dtype)
+        found = torch.cat([found, attend(layout.responses, layout.texts, mask)])
+    return (found if layout.back is None else some_rows_at(found, layout.back))[None], None
+
+
+class KeptTokens:
+    """Lets the `mlp` of a network's last layer see the kept tokens of a line alone: no other state is used behind it.
+
+    A layer's attention, which comes first, notes which these are, also where the layer is recomputed.
+    """
+
+    def __init__(self, layer):
+        self.kept, self.count = None, 0
+        self.attentions = [module for module in layer.modules() if hasattr(module, "layer_idx")]
+        for module in self.attentions:
+            module.kept_tokens = self
+        self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
+
+    def remove(self) -> None:
+        """Let the layer run all tokens again."""
+        for hook in self.hooks:
+            hook.remove()
+        for module in self.attentions:
+            del module.kept_tokens
+
+    def narrow(self, mlp, args):
+        """The kept of states [1, N, H]."""
+        if self.kept is None:
+            return None
+        self.count = args[0].shape[1]
+        return args[0].index_select(1, self.kept), *args[1:]
+
+    def widen(self, mlp, args, output):
+        """States [1, N, H] again, 0 where nothing is kept."""
+        if self.kept is None:
+            return None
+        return output.new_zeros(1, self.count, output.shape[2]).index_copy(1, self.kept, output)
+
+
+def set_attention(model, name: str, narrow: bool = False) -> None:
+    """Let a network's layers attend by a name that transformers knows, or by that of this part.
+
+    Args:
+        narrow: the last layer's `mlp`, where it has one of this name, sees kept tokens only.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    AttentionInterface.register(SHARED_PROMPTS, shared_attention)
+    AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
+    network = unwrapped(model)
+    network.config.get_text_config()._attn_implementation = name
+    layers = [layer for layer in network.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    for module in layers[-1:] and list(layers[-1].modules()):
+        if hasattr(module, "kept_tokens"):
+            module.kept_tokens.remove()
+    if narrow and layers and hasattr(layers[-1], "mlp"):
+        KeptTokens(layers[-1])
+
+
+def shared_length(networks: list) -> float:
+    """Tokens of the longest rows of which all of these networks (None: left out) run a common prompt once; 0: none."""
+    return min((length_that_shares(network) for network in networks if network is not None), default=0)
+
+
+def length_that_shares(model) -> float:
+    """The same of one network: no more than its layers look back."""
+    config = unwrapped(model).config.get_text_config()
+    if config._attn_implementation != SHARED_PROMPTS:
+        return 0
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
+    if not getattr(config, "use_sliding_window", True):
+        windows[0] = None
+    return min((window for window in windows if window), default=math.inf)
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -132,7 +293,7 @@ def settle_logits(models: Models) -> None:
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = 1 + max(*models.tokenizer.get_vocab().values(), *models.eos_ids)
+    known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
 

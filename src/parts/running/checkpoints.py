@@ -9,11 +9,9 @@ from pathlib import Path
 from parts.foundation.messages import UserError, say
 from parts.foundation.processes import gather_rows, world
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import merged, save_network
-from parts.networks.models import Models
-from parts.networks.tokenizers import save_tokenizer
+from parts.networks.models import Models, merged, save_network, save_tokenizer
 from parts.running.output_folder import check_folder, write_folder
-from parts.sampling.generators import restore_rng, rng_state
+from parts.sampling.sampling import restore_rng, rng_state
 
 
 @dataclass(frozen=True)

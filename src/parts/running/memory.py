@@ -1,5 +1,6 @@
 """The memory that a run will need, from the shape of its networks."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from parts.foundation.settings import BaseConfig
@@ -236,6 +237,34 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
     cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
     return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+
+
+def memory_of_run(
+    shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
+) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
+
+    Left out are the process, CUDA's context, libraries and fragments of memory.
+
+    Args:
+        run: the largest micro-batch of an update.
+        trained: bytes of weights and optimizer, and of gradients; see `network_bytes`.
+        frozen: bytes of other networks by name.
+        head: see `head_bytes`.
+        at_once: completions that are sampled together, of `new` tokens each.
+    """
+    kept, gradients = trained
+    stays = kept + sum(frozen.values())
+    prompts = dataclasses.replace(run, rows=at_once, length=run.length - new)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        **frozen,
+        "activations of a micro-batch": saved_for_backward(shape, run),
+        "logits": head,
+        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": stays + gradients + backward_peak(shape, run, head),
+        "peak of sampling": stays + sampling_bytes(shape, prompts, new),
+    }
 
 
 def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:

@@ -27,7 +27,7 @@ def follow_umask(folder: Path) -> None:
         file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
-def write_folder(target: Path, write) -> None:
+def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -43,10 +43,12 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        intact = "earlier checkpoints are intact"
         if is_disk_full(error):
             advice = f"expected room for it; try to free some; {intact}"
             raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
+        if isinstance(error, OSError):
+            advice = f"expected a folder that can be written; try another one; {intact}"
+            raise UserError(f"got {error} while saving {target}; {advice}") from error
         raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
 
 

@@ -3,8 +3,6 @@
 ROOMS = (
     "sampling",
     "sync_check",
-    "vllm_options",
-    "generators",
     "sampling_vllm",
     "rollouts",
 )

@@ -17,8 +17,7 @@ from parts.rewards.reward_forms import PerSample, reward_arguments
 from parts.rewards.reward_texts import visible_text
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import REWARD_STATE
-from parts.sampling.generators import restore_rng, rng_state, same_rng
-from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling import HFEngine, restore_rng, rng_state, same_rng
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 

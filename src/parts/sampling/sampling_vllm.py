@@ -1,23 +1,26 @@
 """Sampling with vLLM on the same GPU, and copying the weights into it."""
 
+import importlib.util
 import os
-import tempfile
 from collections.abc import Iterator
 
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import UserError, need, suggest
 from parts.foundation.processes import gather_rows, world
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import adapter_settings, base_of, merge_command
-from parts.networks.models import Models, unwrapped
-from parts.networks.precision import compute_dtype
-from parts.sampling.generators import untouched_generators
+from parts.networks.models import Models, adapter_settings, base_of, compute_dtype, merge_command, unwrapped
+from parts.sampling.sampling import untouched_generators
 from parts.sampling.sync_check import SyncCheck, logprob_gap
-from parts.sampling.vllm_options import VLLM_PIP, import_vllm, vllm_options
 
+# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
+# 0.31 on vLLM asks for an older transformers than this bundle does.
+VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
+VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
+BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
 OURS = {  # arguments of the engine that follow from the run's settings
     "model": "--model",
     "tokenizer": "--model",
     "seed": "--seed",
+    "enable_lora": "to leave it out: adapters are merged for the copy",
     "gpu_memory_utilization": "--vllm_memory",
     "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
@@ -27,8 +30,72 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "data_parallel_size": "torchrun",
     "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
 }
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
 PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
+
+
+def import_vllm(flag: str, instead: str):
+    """Return the module vllm, its engine in this process, where weights can be copied into it.
+
+    Args:
+        flag: what asked for it.
+        instead: what to try where it is not to be had.
+    """
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
+    # it warns at every copy that rotary embeddings have no weights
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        import vllm
+    except ImportError as error:
+        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    found = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    return vllm
+
+
+def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
+    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
+
+    Args:
+        pairs: the flag's values.
+        owned: arguments that the program sets itself, and what to use for them.
+    """
+    if not pairs:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    actions, values = {action.dest: action for action in parser._actions}, {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{what}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, what)
+    return values
+
+
+def vllm_value(parser, action, text: str, what: str):
+    """`text` as the value of an argument of vLLM's command line."""
+    flag = "--" + action.dest.replace("_", "-")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
+
+    def refuse(message: str):
+        raise UserError(f"{what}a value that vLLM takes: {message}")
+
+    parser.error = refuse
+    return getattr(parser.parse_args(line), action.dest)
+
+
+def cut_vocabulary(network, known: int) -> None:
+    """Let vLLM sample none but the first `known` rows of an embedding: it cuts its own padding at the same place."""
+    for layer in network.modules():
+        if type(layer).__name__ == "LogitsProcessor":
+            layer.org_vocab_size = min(known, layer.org_vocab_size)
 
 
 def check_copies(source: str, policy) -> None:
@@ -74,11 +141,6 @@ class VllmEngine:
         if models.device.type == "cpu":
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
-        self.apart, self.request = bool(settings.get("enable_lora")), None  # adapters are sent as they are, not merged
-        if self.apart:
-            need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
-            rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
-            settings = {"max_lora_rank": rank} | settings
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
@@ -86,10 +148,8 @@ class VllmEngine:
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        known = unwrapped(models.policy).known_tokens
-        for layer in self.network().get_model().modules() if known else ():
-            if type(layer).__name__ == "LogitsProcessor":
-                layer.org_vocab_size = min(known, layer.org_vocab_size)  # vLLM cuts its own padding there
+        if known := unwrapped(models.policy).known_tokens:
+            cut_vocabulary(self.network().get_model(), known)
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -98,56 +158,26 @@ class VllmEngine:
     def weights(self) -> Iterator[tuple]:
         """The policy's tensors under their own names, as vLLM loads them from a folder.
 
-        LoRA's deltas are added on the way, unless vLLM adds them: merging into the base and back would wear it out in
-        bf16.
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
         """
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
         for key, x in policy.state_dict().items():
             owner, base, leaf = key.rpartition(".base_layer.")
-            if base and leaf == "weight" and not self.apart:
+            if base and leaf == "weight":
                 x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def adapters(self) -> Iterator[tuple]:
-        """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
-        policy = unwrapped(self.models.policy)
-        scaling = {name: m.scaling["default"] for name, m in policy.named_modules() if hasattr(m, "lora_A")}
-        for name, x in policy.named_parameters() if self.apart else ():
-            key = name.replace(".default", "")
-            if ".lora_A.default." in name:
-                yield key, x, 1.0
-            elif ".lora_B.default." in name:
-                yield key, x, scaling[name.partition(".lora_B.")[0]]
-
-    def send_adapters(self) -> None:
-        """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
-        from vllm.lora.request import LoRARequest
-
-        with tempfile.TemporaryDirectory() as folder:
-            self.models.policy.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
-            self.request = LoRARequest("policy", 1, folder)
-            self.llm.llm_engine.remove_lora(1)
-            try:
-                self.llm.llm_engine.add_lora(self.request)
-            except Exception as error:
-                told = f"got enable_lora=true, and vLLM does not take these adapters: {error}; expected layers that it "
-                raise UserError(f"{told}has adapters for; try to leave it out: merged weights are copied") from error
-
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again. With
-        adapters apart nothing else is sent, as the base that the engine has loaded does not change.
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
 
-        if self.apart:
-            self.send_adapters()
-        else:
-            with torch.no_grad():
-                self.network().reload_weights(weights_iterator=self.weights())
+        with torch.no_grad():
+            self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
             failure = None
@@ -162,7 +192,7 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            self.watch.compare(step, self.weights(), self.network().get_model(), self.adapters())
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
         outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
@@ -185,10 +215,7 @@ class VllmEngine:
         params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
-            outputs = [
-                done.outputs[0]
-                for done in self.llm.generate(requests, params, use_tqdm=False, lora_request=self.request)
-            ]
+            outputs = [done.outputs[0] for done in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]

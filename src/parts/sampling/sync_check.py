@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from parts.foundation.messages import UserError, say
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate
-from parts.networks.forward import lm_logits, predicting_states
-from parts.networks.models import Models
-from parts.networks.numerics import logprobs_and_entropy
-from parts.networks.precision import autocast
+from parts.networks.forward import lm_logits, logprobs_and_entropy, predicting_states
+from parts.networks.models import Models, autocast
 
 
 class StaleSamplerError(UserError):
@@ -68,38 +66,11 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     return next((found for found in fused if found in names), None)
 
 
-def adapters_in_sampler(sampler) -> dict:
-    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
-    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
-    for prefix, layer in sampler.named_modules():
-        parent, _, own = prefix.rpartition(".")
-        for side in ("A", "B"):
-            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
-            if isinstance(slices, (tuple, list)):
-                names = packed.get(own, [own])
-                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
-    return found
-
-
-def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
-    held, wrong, lost = adapters_in_sampler(sampler), [], []
-    for name, x, factor in adapters:
-        found = held.get(name)
-        if found is None:
-            lost.append(name)
-        elif not same_checksums(
-            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
-        ):
-            wrong.append(name)
-    return wrong, lost
-
-
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
     """Compare the policy's tensors with those of a vLLM model after a copy.
 
     Args:
-        named: (name, tensor) as they were copied, LoRA's apart from the others.
+        named: (name, tensor) as they were copied.
         sampler: vLLM's network.
 
     Returns:
@@ -108,7 +79,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     import torch
 
     layers = {
-        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
+        f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
         for name in layer._parameters
         if layer._parameters[name] is not None
@@ -155,14 +126,9 @@ class SyncCheck:
         self.checked = step
         return True
 
-    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
-        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
-
-        Args:
-            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
-        """
-        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
-        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
         if wrong:
             names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
             raise StaleSamplerError(

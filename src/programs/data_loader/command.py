@@ -15,7 +15,7 @@ from parts.data.held_out import asked_words
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.networks.adapters import tokenizer_of
+from parts.networks.models import tokenizer_of
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
 from programs.data_loader.held_out import held_out_rows, split_size
 from programs.data_loader.inspection import Stats

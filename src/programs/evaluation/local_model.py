@@ -10,13 +10,19 @@ from parts.data.chat import give_template
 from parts.data.prompts import encode_text
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, need, say
-from parts.networks.adapters import load_pretrained, merged, tokenizer_of
-from parts.networks.forward import all_logits, cached_states, plain_states, settle_logits
+from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts
-from parts.networks.models import Models, attention_choice, load_error
-from parts.networks.numerics import logprobs_and_entropy
-from parts.networks.precision import compute_dtype, widest_float
-from parts.networks.tokenizers import LOADABLE
+from parts.networks.models import (
+    LOADABLE,
+    Models,
+    attention_choice,
+    compute_dtype,
+    load_error,
+    load_pretrained,
+    merged,
+    tokenizer_of,
+    widest_float,
+)
 from parts.rewards.reward_texts import visible_text
 from parts.sampling.sampling import TurnSampler
 from programs.evaluation.extraction import cut_at

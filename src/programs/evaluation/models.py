@@ -2,7 +2,7 @@
 
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.processes import start_processes
-from parts.networks.precision import settle_precision
+from parts.networks.models import settle_precision
 from programs.evaluation.local_model import LocalModel
 from programs.evaluation.settings import Config
 from programs.evaluation.vllm_and_servers import ServerModel, VllmModel

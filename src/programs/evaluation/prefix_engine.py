@@ -5,7 +5,7 @@ import math
 
 from parts.networks.forward import cached_states
 from parts.networks.key_cache import pairs_of, roomy_layer
-from parts.networks.precision import autocast, widest_float
+from parts.networks.models import autocast, widest_float
 from parts.sampling.sampling import HFEngine
 
 PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept

@@ -5,11 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from parts.data.chat import give_template, template_settings
 from parts.foundation.messages import UserError
-from parts.networks.adapters import refuse_adapter
-from parts.networks.models import generation_settings
-from parts.networks.precision import compute_dtype
+from parts.networks.models import compute_dtype, generation_settings, refuse_adapter
 from parts.rewards.text_servers import server_text
-from parts.sampling.vllm_options import import_vllm, vllm_options
+from parts.sampling.sampling_vllm import import_vllm, vllm_options
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.local_model import LocalModel
 from programs.evaluation.run import evaluation_template

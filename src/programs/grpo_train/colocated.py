@@ -5,10 +5,9 @@ import functools
 from collections.abc import Callable, Iterator
 
 from parts.foundation.processes import gather_rows
-from parts.networks.adapters import base_of
-from parts.networks.models import unwrapped
+from parts.networks.models import base_of, token_count, unwrapped
+from parts.sampling.sampling_vllm import VLLM_PIP, cut_vocabulary, import_vllm, vllm_options
 from parts.sampling.sync_check import SyncCheck
-from parts.sampling.vllm_options import VLLM_PIP, import_vllm, vllm_options
 from programs.grpo_train.settings import Config
 
 BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them
@@ -55,6 +54,17 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
         yield
     finally:
         vllm_generation.LLM = build
+
+
+def sample_tokens_only(config: Config, trainer) -> None:
+    """Keep TRL's sampler from rows of the embedding that are no tokens; a vLLM server is left as it is."""
+    known = token_count(trainer.processing_class, trainer.eos_token_ids)
+    rows = unwrapped(trainer.model).get_input_embeddings().weight.shape[0]
+    if config.use_vllm == "colocate":
+        cut_vocabulary(network_of(trainer.vllm_generation).get_model(), known)
+    elif known < rows and not config.use_vllm:
+        given = trainer.generation_config.suppress_tokens or []
+        trainer.generation_config.suppress_tokens = [*given, *range(known, rows)]
 
 
 def watch_copies(config: Config, trainer) -> SyncCheck | None:

@@ -2,7 +2,7 @@
 
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import need
-from parts.networks.tokenizers import open_tokenizer
+from parts.networks.models import open_tokenizer
 from programs.grpo_train.settings import Config
 
 TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns

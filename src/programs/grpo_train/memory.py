@@ -1,19 +1,15 @@
 """The memory that a run will need."""
 
-import dataclasses
-
 from parts.networks.models import shaped_network
 from parts.running.memory import (
     DecoderShape,
     PassShape,
     adapter_weights,
     attention_kind,
-    backward_peak,
     decoder_shape,
     frozen_bytes,
     head_bytes,
-    sampling_bytes,
-    saved_for_backward,
+    memory_of_run,
 )
 from programs.grpo_train.prepare import Prepared
 from programs.grpo_train.settings import Config
@@ -45,10 +41,7 @@ def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
 
 
 def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    Left out are the process, CUDA's context, libraries and fragments of memory, and what vLLM takes.
-    """
+    """Bytes per process, see `memory_of_run`; what vLLM takes is left out."""
     config, parameters = ready.config, ready.parameters
     model = shaped_network(config, config.model)
     shape = decoder_shape(model.config.get_text_config().to_dict())
@@ -61,14 +54,6 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
         kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
-    prompts = dataclasses.replace(run, rows=at_once, length=whole - config.max_completion_length)
     head = trl_head(shape, run, not args["use_cpu"])
-    return {
-        "weights, gradients and optimizer": kept + gradients,
-        "reference": reference,
-        "activations of a micro-batch": saved_for_backward(shape, run),
-        "logits": head,
-        "KV cache while sampling with transformers": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
-        "peak of sampling": kept + reference + sampling_bytes(shape, prompts, config.max_completion_length),
-    }
+    frozen = {"reference": reference}
+    return memory_of_run(shape, run, (kept, gradients), frozen, head, at_once, config.max_completion_length)

@@ -12,8 +12,7 @@ from parts.environments.play_setup import PlaySetup
 from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.idle_settings import say_idle
 from parts.foundation.messages import say
-from parts.networks.adapters import settle_model
-from parts.networks.models import shaped_network
+from parts.networks.models import settle_model, shaped_network
 from programs.grpo_train.batch_plan import BatchPlan, plan_batches
 from programs.grpo_train.conversations_for_trl import (
     let_environments_score,

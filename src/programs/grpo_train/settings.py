@@ -15,7 +15,7 @@ from parts.foundation.settings import check_numbers, in_order, parse_settings, s
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import TrainerSettings
 from parts.networks.models import refuse_attention
-from parts.sampling.vllm_options import VLLM_PIP
+from parts.sampling.sampling_vllm import VLLM_PIP
 
 
 @in_order(

@@ -9,12 +9,18 @@ from parts.data.pass_band import band_metrics
 from parts.environments.play_setup import PlaySetup
 from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
 from parts.foundation.processes import forget_peak, gather_rows, memory_metrics, world
-from parts.networks.adapters import adapter_settings, base_of, with_adapter
-from parts.networks.models import keep_differentiable, nf4_config, sample_plainly
+from parts.networks.models import (
+    adapter_settings,
+    base_of,
+    keep_differentiable,
+    nf4_config,
+    sample_plainly,
+    with_adapter,
+)
 from parts.running.summary import EXAMPLES
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
-from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies
+from programs.grpo_train.colocated import engine_arguments, judge_logprobs, sample_tokens_only, watch_copies
 from programs.grpo_train.conversations_for_trl import (
     brief,
     check_conversation_length,
@@ -285,6 +291,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
+    sample_tokens_only(config, trainer)
     trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from parts.data.chat import template_settings
 from parts.foundation.messages import UserError
-from parts.networks.models import attention_choice
-from parts.networks.precision import precision_on
+from parts.networks.models import attention_choice, precision_on
 from programs.grpo_train.settings import OPTIONAL, SAME, Config, trainer_fields
 
 

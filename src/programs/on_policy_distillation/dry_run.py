@@ -4,9 +4,7 @@ import os
 
 from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
-from parts.networks.adapters import settle_model
-from parts.networks.models import shaped_network
-from parts.networks.precision import settle_precision
+from parts.networks.models import settle_model, settle_precision, shaped_network
 from parts.running.plan import changed_settings, print_plan
 from programs.on_policy_distillation.inputs import load_inputs, validate
 from programs.on_policy_distillation.memory import distillation_memory, local_sources

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from parts.data.prompts import load_splits
-from parts.networks.models import check_context
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import check_context, load_tokenizer
 from parts.rewards.rewards import Reward
 from programs.on_policy_distillation.models import load_reward
 from programs.on_policy_distillation.settings import Config, check_config

@@ -1,18 +1,7 @@
 """The memory that a run will need."""
 
-import dataclasses
-
 from parts.rewards.text_servers import is_server
-from parts.running.memory import (
-    backward_peak,
-    decoder_shape,
-    frozen_bytes,
-    head_of_pieces,
-    network_bytes,
-    sampling_bytes,
-    saved_for_backward,
-    update_pass,
-)
+from parts.running.memory import decoder_shape, frozen_bytes, head_of_pieces, memory_of_run, network_bytes, update_pass
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import teacher_specs
 
@@ -25,9 +14,7 @@ def local_sources(config: Config) -> list[str]:
 
 
 def distillation_memory(config: Config, networks: dict, prompt: int, processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    Left out are the process, CUDA's context, libraries and fragments of memory.
+    """Bytes per process, see `memory_of_run`.
 
     Args:
         networks: student and teachers by their source, on the meta device.
@@ -38,19 +25,10 @@ def distillation_memory(config: Config, networks: dict, prompt: int, processes: 
     student, shape = networks[config.model], shapes[config.model]
     run = update_pass(config, student, prompt + config.max_new_tokens, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
-    kept, gradients = network_bytes(config, shape, counts[config.model])
+    trained = network_bytes(config, shape, counts[config.model])
     precision = config.teacher_precision or config.precision
     width = 4 if precision == "fp32" else 2
     each, embeddings = (0.516, width) if config.teacher_in_4bit else (width, 4)
     teachers = sum(frozen_bytes(shapes[s], counts[s], each, embeddings) for s in local_sources(config))
     head = head_of_pieces(config, shape, run, STUDENT_BUFFERS)
-    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
-    return {
-        "student: weights, gradients and optimizer": kept + gradients,
-        "teachers": teachers,
-        "activations of a micro-batch": saved_for_backward(shape, run),
-        "logits": head,
-        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + teachers + backward_peak(shape, run, head),
-        "peak of sampling": kept + teachers + sampling_bytes(shape, prompts, config.max_new_tokens),
-    }
+    return memory_of_run(shape, run, trained, {"teachers": teachers}, head, at_once, config.max_new_tokens)

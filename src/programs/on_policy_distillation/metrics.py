@@ -7,11 +7,9 @@ import sys
 from parts.data.held_out import overlap_metric
 from parts.foundation.processes import sum_over_processes
 from parts.learning.losses import kl_estimate, likelihood_ratio, mismatch_mode
-from parts.networks.batches import collate, micro_batches, trimmed
-from parts.networks.forward import lm_logits, predicting_states
-from parts.networks.numerics import masked_mean
-from parts.networks.precision import autocast, widest_float
-from parts.networks.shared_prompts import shared_length
+from parts.networks.batches import collate, masked_mean, micro_batches, trimmed
+from parts.networks.forward import lm_logits, predicting_states, shared_length
+from parts.networks.models import autocast, widest_float
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.running.run_log import RunLog, reward_means

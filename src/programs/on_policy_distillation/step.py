@@ -7,9 +7,8 @@ from parts.foundation.processes import sum_over_processes
 from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, micro_batches, trimmed
-from parts.networks.forward import predicting_states, token_logprobs
-from parts.networks.precision import autocast
-from parts.networks.shared_prompts import shared_length
+from parts.networks.forward import predicting_states, shared_length, token_logprobs
+from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.run_log import note_advantages
 from programs.on_policy_distillation.advantages import distillation_advantages

@@ -18,9 +18,7 @@ from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import dealt, gather_rows, world
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits
-from parts.networks.models import Models, load_network, unwrapped
-from parts.networks.precision import autocast
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import Models, autocast, load_network, load_tokenizer, unwrapped
 from parts.rewards.text_servers import is_server
 from programs.on_policy_distillation.data import check_rows
 from programs.on_policy_distillation.settings import Config

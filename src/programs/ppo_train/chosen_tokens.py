@@ -3,10 +3,8 @@
 from parts.foundation.processes import of_first_process, sum_over_processes
 from parts.learning.losses import covariance_choice
 from parts.networks.batches import micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, token_logprobs
-from parts.networks.models import Models
-from parts.networks.precision import autocast, widest_float
-from parts.networks.shared_prompts import shared_length
+from parts.networks.forward import predicting_states, shared_length, token_logprobs
+from parts.networks.models import Models, autocast, widest_float
 from programs.ppo_train.settings import Config
 
 

@@ -5,9 +5,7 @@ import os
 from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.learning.optimizer import learning_rates
-from parts.networks.adapters import settle_model
-from parts.networks.models import end_and_pad_ids, shaped_network
-from parts.networks.precision import settle_precision
+from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
 from parts.running.plan import changed_settings, print_plan
 from programs.ppo_train.inputs import load_inputs, validate
 from programs.ppo_train.memory import memory_estimate

@@ -22,8 +22,7 @@ from parts.foundation.messages import need
 from parts.learning.advantages import ADVANTAGES, estimator
 from parts.learning.losses import check_loss
 from parts.learning.presets import check_config
-from parts.networks.models import Models, check_context, unwrapped
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import Models, check_context, load_tokenizer, unwrapped
 from parts.rewards.reward_calls import call_limits
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect

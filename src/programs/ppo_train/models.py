@@ -5,11 +5,19 @@ from pathlib import Path
 from parts.foundation.messages import need
 from parts.learning.advantages import estimator
 from parts.learning.optimizer import adamw, learning_rates
-from parts.networks.adapters import adapter_settings, keep_as_reference
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
-from parts.networks.models import Models, add_lora, end_and_pad_ids, load_network, load_policy, unwrapped
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import (
+    Models,
+    adapter_settings,
+    add_lora,
+    end_and_pad_ids,
+    keep_as_reference,
+    load_network,
+    load_policy,
+    load_tokenizer,
+    unwrapped,
+)
 from programs.ppo_train.settings import Config
 
 

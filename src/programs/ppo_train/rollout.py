@@ -8,8 +8,8 @@ from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_
 from parts.data.prompts import batch_rows
 from parts.environments.play import play_metrics
 from parts.learning.advantages import all_equal, estimator, shaped_score
+from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
-from parts.networks.numerics import explained_variance, masked_mean
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.running.checkpoints import TrainState

@@ -8,8 +8,7 @@ from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
 from parts.foundation.processes import start_processes, world
-from parts.networks.adapters import settle_model
-from parts.networks.precision import settle_precision
+from parts.networks.models import settle_model, settle_precision
 from parts.running.checkpoints import find_checkpoint, restore
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine

@@ -6,12 +6,9 @@ from parts.foundation.processes import sum_over_processes
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
-from parts.networks.adapters import as_reference
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, token_logprobs, token_values
-from parts.networks.models import Models
-from parts.networks.precision import autocast
-from parts.networks.shared_prompts import shared_length
+from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
+from parts.networks.models import Models, as_reference, autocast
 from parts.running.checkpoints import TrainState
 from parts.running.run_log import note_advantages
 from programs.ppo_train.chosen_tokens import chosen_tokens, draws

@@ -20,7 +20,7 @@ from parts.environments.play_setup import PlaySetup, check_environment_rows, loa
 from parts.environments.tool_calls import call_format
 from parts.environments.turn_bridge import turn_bridge
 from parts.foundation.messages import UserError, need, suggest
-from parts.networks.adapters import tokenizer_of
+from parts.networks.models import tokenizer_of
 from parts.rewards.reward_forms import import_file
 from programs.reward_preflight.policies import answer_text
 from programs.reward_preflight.reward_process import (

@@ -32,8 +32,9 @@ Policy and critic get a little noise (in memory), so that the policy differs fro
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
 A large model is checked in two parts, as stderr says with an estimate of the time and a line for each check. Special
-tokens, chat template, reward and log-probs see all of it. The rest sees its first two layers (or as many as have one of
-each kind) with the first 4,096 tokens of its vocabulary, all of them where an environment is played; not with vLLM.
+tokens, chat template, reward, log-probs and conversations see all of it, with four completions of 16 tokens. The rest
+sees its first two layers (or as many as have one of each kind) with the first 4,096 tokens of its vocabulary; not with
+vLLM.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts
@@ -52,17 +53,13 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 ROOMS = (
     "contract",
     "subject",
-    "measures",
     "scripted_talks",
+    "trainer",
     "scripts_trainer",
     "one_page",
-    "loading",
     "partial",
     "oracle",
-    "trainer_side",
     "prepare",
-    "cut_model",
-    "check",
     "input_checks",
     "advantage_checks",
     "policy_checks",

@@ -1,17 +1,17 @@
 """Checks of critic, returns and advantages."""
 
-from programs.selfcheck.check import check
-from programs.selfcheck.measures import largest, length_ratio, relative
-from programs.selfcheck.oracle import (
+from programs.selfcheck.oracle import own_gae, own_value_gradients, own_values
+from programs.selfcheck.subject import (
+    PROBES,
+    Subject,
     at_responses,
+    check,
     columns_after_prompts,
-    own_gae,
-    own_value_gradients,
-    own_values,
+    largest,
+    length_ratio,
+    relative,
     response_columns,
 )
-from programs.selfcheck.subject import PROBES, Subject
-from programs.selfcheck.trainer_side import experience, settled
 
 GAMMA, LAMBDA = 0.9, 0.8
 # holes in two rows, pads on either side
@@ -26,7 +26,7 @@ RESPONSES = (
 @check("set weight and bias of the value head to 0: values of a random head are noise in every advantage", moved=False)
 def value_head_zero(s: Subject):
     """A new critic values everything at 0."""
-    batch = experience(s)
+    batch = s.experience()
     if "values" not in batch or not has_critic(s):
         return None, "no critic with a value head"
     peak = at_responses(batch["values"], batch, s.probes).abs().max().item()
@@ -88,7 +88,7 @@ def with_values(s: Subject, clip: float) -> dict:
     """The trainer's batch with a hole, and old values and returns on either side of the clip."""
     import torch
 
-    batch, count = {name: x.clone() for name, x in settled(s).items()}, 0
+    batch, count = {name: x.clone() for name, x in s.settled().items()}, 0
     hole = response_columns(batch, s.probes)[0][1]
     for name in {"response_mask", "loss_mask"} & {*batch}:
         batch[name][0, hole] = 0
@@ -109,7 +109,7 @@ def group_advantages(s: Subject):
     groups, reason = s.trainer.group_of(s.probes)
     if not groups:
         return None, reason
-    batch = experience(s)
+    batch = s.experience()
     firsts = first_advantages(s, batch)
     sums = {group: sum(x for g, x in zip(groups, firsts, strict=True) if g == group) for group in groups}
     equal = [sample | {"score": 1.0, "rewards": {"probe": 1.0}} for sample in s.probes]

@@ -5,8 +5,7 @@ import math
 import re
 import statistics
 
-from programs.selfcheck.check import check
-from programs.selfcheck.subject import Subject
+from programs.selfcheck.subject import Subject, check
 
 ANSWER = "Yes"  # text of the assistant turns rendered here
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
 from parts.foundation.dialect import in_own_words
 from parts.foundation.messages import UserError, need
+from parts.networks.batches import collate
 from programs.selfcheck.contract import lacking, lacking_fields
-from programs.selfcheck.measures import rest, take_gradients
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition, networks
+from programs.selfcheck.subject import PROBES, Definition, networks, rest, take_gradients
+from programs.selfcheck.trainer import Trainer
 
 LOSSES_OF_PAPERS = (
     Definition("mean over tokens"),
@@ -22,36 +23,19 @@ LOSSES_OF_PAPERS = (
 GUARD = "check_template"  # where a page has it
 
 
-def called(module, name: str) -> bool | None:
-    """Whether a function of a module is called by another; None where it is not there."""
-
-    def names(code) -> set[str]:
-        inner = [names(x) for x in code.co_consts if hasattr(x, "co_names")]
-        return {*code.co_names}.union(*inner)
-
-    own = {
-        n: x.__code__
-        for n, x in vars(module).items()
-        if getattr(x, "__module__", "") == module.__name__ and hasattr(x, "__code__")
-    }
-    return any(name in names(code) for n, code in own.items() if n != name) if hasattr(module, name) else None
-
-
-class OnePage:
+class OnePage(Trainer):
     """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
 
     settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
-    takes_holes = True
-    wants_reference = True  # in with_reference, also where the run has none
+    takes_holes = chats = True
+    user_errors = (SystemExit,)  # these trainers end with a sentence
 
     def __init__(self, module, needed):
-        self.module, self.needed = module, needed
-        self.config = self.models = self.reward = self.environment = None
-        self.guarded = called(module, GUARD)
+        super().__init__(module, needed)
+        self.guards = Path(module.__file__).read_text(encoding="utf-8").count(f"{GUARD}(")  # definition and calls
 
     @property
     def fields(self) -> dict:
-        """Fields of Config by name."""
         return {f.name: f for f in dataclasses.fields(self.module.Config)}
 
     def lacking(self) -> list[str]:
@@ -93,19 +77,18 @@ class OnePage:
         except ValueError as error:  # unknown flags
             raise UserError(f"{error}; expected those of the trainer; try --help") from error
 
-    user_errors = (SystemExit,)  # these trainers end with a sentence
-
     def load(self) -> None:
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
-        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
+        count, new_tokens = self.few
+        small = {"batch_size": count, "max_new_tokens": new_tokens}
         small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
         if self.plays:
             self.environment = self.module.load_environment(config.environment)
-        else:
-            self.reward = self.module.load_reward(config.reward) if config.reward else None
-        kl = {"kl_coef": (config.kl_coef or 0.05) * self.wants_reference} if hasattr(config, "kl_coef") else {}
+        elif not self.on_cut and config.reward:
+            self.reward = self.module.load_reward(config.reward)
+        kl = {"kl_coef": (config.kl_coef or 0.05) * (not self.light)} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
@@ -115,13 +98,12 @@ class OnePage:
             self.guard()
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
-        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
-        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
+        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * count), key=lambda row: len(row["prompt_ids"]))
+        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * count : 4]]
         self.config = dataclasses.replace(config, **{"batch_size": PROBES} if "batch_size" in self.fields else {})
 
     @property
     def device(self):
-        """The torch device."""
         import torch
 
         return torch.device(self.models.device)
@@ -134,32 +116,12 @@ class OnePage:
         gpu = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bf16" if gpu or next(self.models.policy.parameters()).dtype != torch.float32 else "fp32"
 
-    def chat_of(self, row: dict) -> list[dict]:
-        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
-        if isinstance(row["prompt"], str):
-            return [{"role": "user", "content": row["prompt"]}] if getattr(self.config, "chat", True) else []
-        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
-
     def scores(self, samples: list[dict]):
         """(scores, values by reward function) of the completions of `rows`; an environment plays its own."""
         if self.environment is not None:
             batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
             return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
-
-    @property
-    def scored(self) -> bool:
-        """Whether completions are scored: distillation needs no reward."""
-        return self.reward is not None or self.plays
-
-    @property
-    def plays(self) -> bool:
-        """Whether it has conversations with an environment."""
-        return "environment" in self.fields
-
-    def silent(self) -> str:
-        """Why no conversations can be played; "" where they can."""
-        return "" if self.plays else "one answer a prompt: no environment"
 
     @property
     def talks(self) -> bool:
@@ -172,12 +134,7 @@ class OnePage:
             getattr(self.module, GUARD)(self.models)
 
     def uncalled(self) -> str:
-        """What is wrong with a look at the chat template that no run takes."""
-        return "" if self.guarded is not False else f"{GUARD} is there, but nothing calls it"
-
-    def template_settings(self) -> dict:
-        """What the trainer gives to the chat template."""
-        return {}
+        return f"{GUARD} is there, but nothing calls it" if self.guards == 1 else ""
 
     def play(self, record: Record, rows: list[dict]):
         """(batch, scores) of conversations with a record's environments and answers."""
@@ -186,7 +143,12 @@ class OnePage:
         config, generate = dataclasses.replace(self.config, **limits), self.module.generate
 
         def scripted(config, models, prompts, *settings, **named):
-            return self.laid_out_answers(prompts, record.answer(prompts))
+            return self.collate(
+                [
+                    {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
+                    for prompt, (ids, logprobs) in zip(prompts, record.answer(prompts), strict=True)
+                ]
+            )
 
         self.guard()
         made = through_a_file(record.environment(), self.module.load_environment)
@@ -196,20 +158,6 @@ class OnePage:
         finally:
             self.module.generate = generate
         return batch, batch["scores"].tolist()
-
-    def laid_out_answers(self, prompts: list[list[int]], answers: list[tuple[list[int], list[float]]]) -> dict:
-        """Answers as the batch of `generate`."""
-        import torch
-
-        pairs = zip(prompts, answers, strict=True)
-        batch = self.collate(
-            [{"prompt_ids": [*p], "response_ids": ids, "trained": [True] * len(ids)} for p, (ids, _) in pairs]
-        )
-        mask = batch["response_mask"].bool()
-        given = torch.tensor([x for _, logprobs in answers for x in logprobs], device=self.device)
-        batch["rollout_logprobs"] = torch.zeros(mask.shape, device=self.device).masked_scatter(mask, given)
-        del batch["scores"]
-        return batch
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
@@ -226,18 +174,19 @@ class OnePage:
     def samples_of(self, prompts: list[list[int]], batch: dict) -> list[dict]:
         """Samples of a batch that the trainer generated.
 
-        `trained` [n] tells which tokens after the prompt the policy sampled: those of the mask, those with a log-prob,
-        and the last; others in between are of tools or of the user.
+        `response_mask` [n] is 1 on the tokens after the prompt that the policy sampled: those of the trainer's mask,
+        those with a log-prob, and the last; others in between are of tools or of the user.
         """
         samples, names = [], ("input_ids", "attention_mask", "response_mask", "rollout_logprobs")
         for prompt, *row in zip(prompts, *(batch[name].cpu() for name in names), strict=True):
-            ids, trained, seen = (x[row[1].bool()] for x in (row[0], row[2], row[3]))
+            ids, mask, seen = (x[row[1].bool()] for x in (row[0], row[2], row[3]))
             if ids[: len(prompt)].tolist() != list(prompt) or len(ids) == len(prompt):
                 raise ValueError("a row of generate() does not begin with its prompt, or has nothing after it")
-            ids, trained = ids[len(prompt) :].tolist(), ((trained != 0) | (seen != 0))[len(prompt) :].tolist()
+            ids, mask = (x[len(prompt) :].tolist() for x in (ids, ((mask != 0) | (seen != 0)).int()))
             finished = ids[-1] in self.models.eos_ids
             text = self.models.tokenizer.decode(ids[:-1] if finished else ids)
-            sample = {"prompt_ids": list(prompt), "response_ids": ids, "trained": [*trained[:-1], True]}
+            sample = {"prompt_ids": list(prompt), "response_ids": ids, "response_mask": [*mask[:-1], 1]}
+            sample |= {"rollout_logprobs": seen[len(prompt) :].tolist(), "score": 0.0}
             samples.append(sample | {"completion": text, "finished": finished})
         return samples
 
@@ -246,28 +195,9 @@ class OnePage:
         batch = self.module.generate(self.config, self.models, prompts, greedy=True)
         return [sample["response_ids"] for sample in self.samples_of(prompts, batch)]
 
-    def weights_changed(self) -> None:
-        """Nothing to do: the sampler is the policy itself."""
-
     def collate(self, samples: list[dict]) -> dict:
         """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
-        import torch
-
-        left, right = (max(len(s[key]) for s in samples) for key in ("prompt_ids", "response_ids"))
-
-        def padded(fill, prompt, response):
-            rows = [(prompt(s), response(s)) for s in samples]
-            rows = [[fill] * (left - len(p)) + p + r + [fill] * (right - len(r)) for p, r in rows]
-            return torch.tensor(rows, device=self.device)
-
-        batch = {
-            "input_ids": padded(self.models.pad_id, lambda s: s["prompt_ids"], lambda s: s["response_ids"]),
-            "attention_mask": padded(0, lambda s: [1] * len(s["prompt_ids"]), lambda s: [1] * len(s["response_ids"])),
-            "response_mask": padded(0, lambda s: [0] * len(s["prompt_ids"]), lambda s: [*map(int, s["trained"])]),
-        }
-        batch["rollout_logprobs"] = batch["input_ids"] * 0.0
-        batch["scores"] = torch.tensor([float(s.get("score", 0.0)) for s in samples], device=self.device)
-        return batch
+        return collate(samples, self.models.pad_id, self.device)
 
     def laid_out(self, samples: list[dict]):
         """(samples, batch) as the trainer lays them out: completions of its own, for these prompts."""
@@ -287,7 +217,10 @@ class OnePage:
 
     def experience(self, samples: list[dict], models=None, **settings) -> dict:
         """The training batch made of samples."""
+        import torch
+
         models, batch = models or self.models, self.collate(samples)
+        batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
         batch["rollout_logprobs"] = self.logprobs(batch)[0]  # pages stop where sampler and trainer differ
         if not self.has_policy_loss:
             return batch
@@ -316,14 +249,6 @@ class OnePage:
             return take_gradients(self.models)
         finally:
             rest(self.models)
-
-    def gae(self, *tensors_and_numbers):
-        """(advantages, returns) by the trainer's own function."""
-        return self.module.gae(*tensors_and_numbers)
-
-    def without_critic(self) -> dict:
-        """The settings with which the loss is the policy's alone."""
-        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
 
     @property
     def has_policy_loss(self) -> bool:

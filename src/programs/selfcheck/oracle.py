@@ -2,8 +2,14 @@
 
 import contextlib
 
-from programs.selfcheck.measures import take_gradients
-from programs.selfcheck.subject import Definition, Subject
+from programs.selfcheck.subject import (
+    Definition,
+    Subject,
+    columns_after_prompts,
+    response_columns,
+    sampled_places,
+    take_gradients,
+)
 
 
 def own_autocast(s: Subject):
@@ -26,11 +32,6 @@ def own_ids(s: Subject, sample: dict):
     import torch
 
     return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.trainer.device)
-
-
-def sampled_places(sample: dict) -> list[int]:
-    """Which of the tokens after the prompt the policy sampled: all, unless `trained` says otherwise."""
-    return [i for i, yes in enumerate(sample.get("trained", [True] * len(sample["response_ids"]))) if yes]
 
 
 def own_dists(s: Subject, network, sample: dict, width: int | None = None):
@@ -136,24 +137,6 @@ def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
         for t, column in enumerate(columns):
             advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
     return advantages
-
-
-def columns_after_prompts(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's tokens after the prompt: its last real ones, wherever the trainer pads."""
-    pairs = zip(batch["attention_mask"], samples, strict=True)
-    return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
-
-
-def response_columns(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's sampled tokens."""
-    return [c[sampled_places(x)] for c, x in zip(columns_after_prompts(batch, samples), samples, strict=True)]
-
-
-def at_responses(x, batch: dict, samples: list[dict]):
-    """The entries of x [B, T] at the sampled tokens, [tokens]."""
-    import torch
-
-    return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])
 
 
 def own_mask(batch: dict, samples: list[dict]):

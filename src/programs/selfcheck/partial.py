@@ -1,15 +1,20 @@
-"""--partial: a page that has only some of the contract; plain stand-ins are made for what the checks need beside it."""
+"""Loading a trainer by its path; with --partial, plain stand-ins for what a page does not have."""
 
 import dataclasses
+import importlib.util
 import json
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL, EMBEDDED_REWARDS
-from parts.foundation.messages import need
-from parts.networks.adapters import load_pretrained, merged, tokenizer_of
-from programs.selfcheck.loading import nearest_kind
+from parts.foundation.messages import UserError, need
+from parts.networks.batches import collate
+from parts.networks.models import load_pretrained, merged, tokenizer_of
+from programs.selfcheck.contract import ONE_PAGE, SCRIPT, called_otherwise
 from programs.selfcheck.one_page import OnePage
+from programs.selfcheck.scripts_trainer import ScriptsTrainer
 from programs.selfcheck.subject import NEW_TOKENS
 
 # What each check is about: without it, there is nothing to check. Checks that are not here need all of a page.
@@ -47,6 +52,59 @@ DEFAULTS = {
     "micro_batch": 2,
     "vf_coef": 0.5,
 }
+
+
+def load_trainer(file: str):
+    """The trainer of a file, as the checks see it; raise UserError where it cannot be loaded or lacks a name."""
+    trainer, names = nearest_kind(file)
+    need_names(file, names, called_otherwise(trainer.module, trainer.needed, names))
+    return trainer
+
+
+def nearest_kind(file: str) -> tuple:
+    """(The trainer of a file as the kind that it lacks less of, what it lacks); raise UserError for no trainer."""
+    path = Path(file)
+    need(
+        path.suffix == ".py" and path.is_file(),
+        f"got trainer {file!r}, which is no Python file; expected TRAINER.py first, then its flags; "
+        "try scripts/ppo_train.py",
+    )
+    module = import_file(path)
+    # a page samples with `generate`, a script with an engine; a copy that has neither is what it lacks less of
+    kinds = [OnePage(module, ONE_PAGE), ScriptsTrainer(module, SCRIPT)]
+    trainer = min(kinds, key=lambda kind: len(kind.lacking()) / len(kind.needed))
+    names = trainer.lacking()
+    need(
+        not names or not re.search(r"^\s*from trl\b.*Trainer\b", path.read_text(encoding="utf-8"), re.MULTILINE),
+        f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
+        "can be called; try templates/grpo.py",
+    )
+    return trainer, names
+
+
+def need_names(file: str, names: list[str], otherwise: list[str] = ()) -> None:
+    """Raise UserError if a trainer lacks names; `otherwise` has those that are something else there."""
+    need(
+        not names,
+        f"got trainer {file!r} without {', '.join([*names, *otherwise])}; expected all that the checks call; "
+        "try selfcheck.py --contract, or --partial to check what a page has of it",
+    )
+
+
+def import_file(path: Path):
+    """The module of a file, which is not run."""
+    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
+    sys.path.insert(0, str(path.resolve().parent))  # as if it were run
+    spec = importlib.util.spec_from_file_location("checked_trainer", path)
+    sys.modules["checked_trainer"] = trainer = importlib.util.module_from_spec(spec)  # dataclasses look here
+    try:
+        spec.loader.exec_module(trainer)
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"got trainer {str(path)!r}: importing it raises {type(error).__name__}: {error}; expected a module that "
+            "runs nothing at import; try `if __name__ == '__main__': main()` at its end"
+        ) from error
+    return trainer
 
 
 def load_partial(file: str):
@@ -157,22 +215,11 @@ def plain_rows(config, tokenizer, file: str) -> list[dict]:
 
 def echo(config, models, prompts: list[list[int]], greedy: bool = False) -> dict:
     """A batch whose completions repeat their prompts: nothing is said of a sampler that is not there."""
-    import torch
-
-    answers = [ids[: config.max_new_tokens] for ids in prompts]
-    left, right = max(map(len, prompts)), max(map(len, answers))
-    pairs = [*zip(prompts, answers, strict=True)]
-
-    def padded(fill: int, of_prompt, of_answer):
-        rows = [[fill] * (left - len(p)) + of_prompt(p) + of_answer(a) + [fill] * (right - len(a)) for p, a in pairs]
-        return torch.tensor(rows, device=models.device)
-
-    batch = {
-        "input_ids": padded(models.pad_id, list, list),
-        "attention_mask": padded(0, lambda p: [1] * len(p), lambda a: [1] * len(a)),
-        "response_mask": padded(0, lambda p: [0] * len(p), lambda a: [1] * len(a)),
-    }
-    return batch | {"rollout_logprobs": batch["input_ids"] * 0.0}
+    samples = []
+    for ids in prompts:
+        answer = list(ids)[: config.max_new_tokens]
+        samples.append({"prompt_ids": list(ids), "response_ids": answer, "rollout_logprobs": [0.0] * len(answer)})
+    return collate(samples, models.pad_id, models.device)
 
 
 def plain_logprobs(config, network, batch: dict):

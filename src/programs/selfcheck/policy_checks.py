@@ -1,10 +1,19 @@
 """Checks of log-probs, padding and the policy's gradient."""
 
-from programs.selfcheck.check import check
-from programs.selfcheck.measures import agree, largest, length_ratio, relative, rest, watching
-from programs.selfcheck.oracle import at_responses, own_logprobs, own_mask, own_policy_gradients
-from programs.selfcheck.subject import ALL_ROWS, PROBES, Subject
-from programs.selfcheck.trainer_side import experience, response_logprobs, settled
+from programs.selfcheck.oracle import own_logprobs, own_mask, own_policy_gradients
+from programs.selfcheck.subject import (
+    ALL_ROWS,
+    PROBES,
+    Subject,
+    agree,
+    at_responses,
+    check,
+    largest,
+    length_ratio,
+    relative,
+    rest,
+    watching,
+)
 
 
 @check("load the reference from --model and freeze it; with LoRA use the base with its adapters off")
@@ -12,7 +21,7 @@ def reference_is_initial(s: Subject):
     """The reference gives the untouched policy's log-probs, while the policy has moved."""
     if s.models.reference is None:
         return None, "no reference: kl_coef is 0, or there is none"
-    batch = experience(s)
+    batch = s.experience()
     passed, text = agree(at_responses(batch["ref_logprobs"], batch, s.probes), s.initial, s.limits[0])
     return passed, f"reference and untouched policy {text}; the policy moved by {s.moved:.2g}"
 
@@ -40,7 +49,7 @@ def first_update_ratio(s: Subject):
 def sampler_agreement(s: Subject):
     """Log-probs as the sampler saw them are the trainer's."""
     samples, batch = s.trainer.sampled()
-    ours = response_logprobs(s, samples, batch | {"response_mask": own_mask(batch, samples)})
+    ours = s.response_logprobs(samples, batch | {"response_mask": own_mask(batch, samples)})
     passed, text = agree(at_responses(batch["rollout_logprobs"], batch, samples), ours, s.limits[0])
     return passed, f"sampler and trainer {text}, temperature {s.trainer.config.temperature:g}, {len(ours)} tokens"
 
@@ -49,7 +58,7 @@ def sampler_agreement(s: Subject):
 def logprob_shift(s: Subject):
     """The trainer's log-prob of token t is that of the plain model."""
     own = own_logprobs(s) if s.moved else s.initial
-    passed, text = agree(response_logprobs(s, s.probes), own, s.limits[0])
+    passed, text = agree(s.response_logprobs(s.probes), own, s.limits[0])
     return passed, f"trainer and model {text}, {len(own)} tokens"
 
 
@@ -65,12 +74,12 @@ def padding(s: Subject):
     batch = s.trainer.collate(s.probes)
     names, fill = ("input_ids", "attention_mask", "response_mask"), {"input_ids": s.models.pad_id}
     wide = {name: torch.nn.functional.pad(batch[name], (5, 3), value=fill.get(name, 0)) for name in names}
-    alone = torch.cat([response_logprobs(s, [probe]) for probe in s.probes])
+    alone = torch.cat([s.response_logprobs([probe]) for probe in s.probes])
     results = {
-        "in a batch": agree(response_logprobs(s, s.probes), alone, s.limits[0]),
-        "with more pads": agree(response_logprobs(s, s.probes, wide), alone, s.limits[0]),
+        "in a batch": agree(s.response_logprobs(s.probes), alone, s.limits[0]),
+        "with more pads": agree(s.response_logprobs(s.probes, wide), alone, s.limits[0]),
     }
-    pieces = [experience(s, **s.trainer.per_pass(n)) for n in (1, ALL_ROWS)]  # scripts trim the padding of these
+    pieces = [s.experience(**s.trainer.per_pass(n)) for n in (1, ALL_ROWS)]  # scripts trim the padding of these
     pieces = [at_responses(x["old_logprobs"].detach(), x, s.probes) for x in pieces if "old_logprobs" in x]
     if pieces:
         results["in micro-batches"] = agree(*pieces, s.limits[0])
@@ -101,7 +110,7 @@ def greedy_differences(s: Subject) -> int:
 @check("divide every micro-batch by the tokens and completions of the whole minibatch, not by its own")
 def accumulation(s: Subject):
     """Gradients do not depend on the micro-batches."""
-    batch = settled(s)
+    batch = s.settled()
     width = batch["input_ids"].shape[1]
     one, two, whole = (s.trainer.gradients(batch, PROBES, **s.trainer.per_pass(n, width)) for n in (1, 2, ALL_ROWS))
     worst = largest(relative(parts, whole) for parts in (one, two))
@@ -114,7 +123,7 @@ def chunking(s: Subject):
     all_at_once = s.trainer.chunked(ALL_ROWS)
     if not all_at_once:
         return None, "the output layer sees all tokens of a pass at once"
-    batch, probes = settled(s), s.trainer.collate(s.probes)
+    batch, probes = s.settled(), s.trainer.collate(s.probes)
     whole, gradients = s.trainer.logprobs(probes, **all_at_once), s.trainer.gradients(batch, PROBES, **all_at_once)
     passed, gaps, text = True, [], ""
     for size in (1, 5):
@@ -132,8 +141,8 @@ def chunking(s: Subject):
 )
 def advantages_detached(s: Subject):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition."""
-    graphs = {name for name, x in experience(s).items() if x.requires_grad}
-    batch = settled(s)
+    graphs = {name for name, x in s.experience().items() if x.requires_grad}
+    batch = s.settled()
     with watching(s.trainer) as calls:
         gradients = s.trainer.gradients(batch, PROBES, **s.trainer.without_critic())[:1]
     for _, old, advantages in calls:
@@ -144,9 +153,10 @@ def advantages_detached(s: Subject):
     definitions, reason = s.trainer.definitions()
     if not definitions:
         return None, reason
-    comparisons = []
+    comparisons = []  # (relative difference, ratio of the lengths, name of the definition)
     for d in definitions:
-        comparisons.append(compared(gradients, own_policy_gradients(s, batch, d), d.name))
+        expected = own_policy_gradients(s, batch, d)
+        comparisons.append((relative(gradients, expected), length_ratio(gradients, expected), d.name))
         if comparisons[-1][0] <= s.limits[1]:
             break
     worst, ratio, name = min(comparisons)
@@ -154,15 +164,10 @@ def advantages_detached(s: Subject):
     return worst <= s.limits[1], text + f" ({name})" * bool(name)
 
 
-def compared(gradients: list, expected: list, name: str) -> tuple[float, float, str]:
-    """(relative difference, ratio of the lengths, name of the definition)."""
-    return largest([relative(gradients, expected)]), length_ratio(gradients, expected), name
-
-
 @check("let response_mask be 1 on sampled tokens only, and multiply every per-token loss by it")
 def prompt_gradient(s: Subject):
     """Neither prompt nor pad tokens enter the loss."""
-    batch = settled(s)
+    batch = s.settled()
     samples, laid_out = s.trainer.laid_out(s.probes)
     right = own_mask(laid_out, samples)
     wrong, count = int((laid_out["response_mask"] != right).sum()), right.numel()

@@ -1,20 +1,128 @@
-"""Making the probes, and moving the policy off its start."""
+"""Loading what is checked, cutting a large model to a few layers and tokens, making probes, moving the policy."""
 
+import copy
+import dataclasses
+import time
+
+from parts.foundation.messages import UserError, say
 from programs.selfcheck.oracle import own_logprobs
 from programs.selfcheck.subject import PROBE_TOKENS, PROBES, Subject, networks
 
+ENOUGH = 20_000_000  # parameters that a cut has to save; a model that saves fewer is checked whole
+TOKENS = 4096  # of the vocabulary
 
-def prepare(trainer, cut: bool = False) -> Subject:
+
+@dataclasses.dataclass
+class Cut:
+    """What stands for a model in checks that do not need its weights."""
+
+    model: str
+    config: object
+    layers: int
+    of_layers: int
+    parameters: int  # of the whole model
+    saved: int
+
+    def __str__(self) -> str:
+        return f"its first {self.layers} of {self.of_layers} layers"
+
+    def write(self, folder: str) -> str:
+        """Save the cut with a tokenizer into a folder; tokens 0 and 1 are pad and end token."""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        network = AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto")
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        network.resize_token_embeddings(min(TOKENS, len(tokenizer)))
+        for config in (network.config, network.config.get_text_config(), network.generation_config):
+            config.pad_token_id, config.eos_token_id = 0, 1
+        tokenizer.pad_token, tokenizer.eos_token = tokenizer.convert_ids_to_tokens([0, 1])
+        network.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+
+def cut_of(model: str) -> Cut:
+    """The cut of a model: two layers, or as many as it takes to have one of each kind."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model)
+    small = copy.deepcopy(config)
+    text, count = small.get_text_config(), config.get_text_config().num_hidden_layers
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)
+    (stack,) = [m for m in network.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
+    types = getattr(text, "layer_types", None) or [""] * count
+    shapes = [{name: p.shape for name, p in layer.named_parameters()} for layer in stack]
+    kinds = list(zip(types, shapes, strict=True))
+    layers = max(2, *(kinds.index(kind) + 1 for kind in kinds))
+    for name, value in vars(text).items():
+        if isinstance(value, list | tuple) and len(value) == count:
+            setattr(text, name, value[:layers])
+    text.num_hidden_layers = layers
+    saved = sum(shape.numel() for layer in shapes[layers:] for shape in layer.values())
+    saved += max(0, text.vocab_size - TOKENS) * text.hidden_size
+    return Cut(model, small, layers, count, network.num_parameters(), saved)
+
+
+def cuts_for(settings) -> dict[str, Cut]:
+    """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
+    models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
+    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
+    try:
+        single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
+        cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
+    except OSError:  # no such model, which the trainer tells best
+        return {}
+    except Exception as error:  # an architecture that differs
+        say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
+        return {}
+    return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
+
+
+def on_cuts(settings, cuts: dict[str, Cut], folder: str):
+    """Settings with the cuts in place of the models."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # it names the layers that a cut leaves out
+    written = {name: cut.write(f"{folder}/{name}") for name, cut in cuts.items()}
+    if isinstance(getattr(settings, "teacher", ""), list):
+        written["teacher"] = [written["teacher"]]
+    return dataclasses.replace(settings, **written)
+
+
+def expected_seconds(cut: Cut) -> float:
+    """About how long the checks of a cut model take here, by the time of one product of matrices."""
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    a, b, times = torch.ones(64, 1024, device=device), torch.ones(1024, 4096, device=device), []
+    for _ in range(5):
+        started = time.perf_counter()
+        (a @ b).sum().item()
+        times.append(time.perf_counter() - started)
+    return 8 + 25 * min(times) / b.numel() * cut.parameters
+
+
+def prepare(trainer) -> Subject:
     """Load everything through the trainer, and make the sequences on which it is checked.
 
-    Prompts of a model with a cut vocabulary get ids that it has.
+    Prompts of a model that was cut get ids that it has.
+
+    Raises:
+        UserError: for what keeps the checks from starting.
     """
-    trainer.load()
-    for row in trainer.rows if cut else []:
-        size = trainer.models.policy.get_input_embeddings().weight.shape[0]
-        row["prompt_ids"] = [i % size for i in row["prompt_ids"]]
-    subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
-    subject.initial = own_logprobs(subject)
+    try:
+        trainer.load()
+        for row in trainer.rows if trainer.on_cut else []:
+            size = trainer.models.policy.get_input_embeddings().weight.shape[0]
+            row["prompt_ids"] = [i % size for i in row["prompt_ids"]]
+        subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
+        subject.initial = own_logprobs(subject)
+    except trainer.user_errors as error:
+        raise UserError(str(error).removeprefix("error: ")) from error
+    except Exception as error:
+        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
     return subject
 
 
@@ -30,7 +138,7 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
         sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
-        sample["trained"] = [not (holes and i == 1 and j == 2) for j in range(len(response))]
+        sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
         score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
         sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
         probes.append(sample | {"score": score})

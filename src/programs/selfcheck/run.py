@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import dataclasses
 import gc
 import json
 import sys
@@ -20,11 +19,8 @@ from programs.selfcheck.conversation_checks import (
     turn_state,
     turn_template,
 )
-from programs.selfcheck.cut_model import ENOUGH, Cut, cut_of, expected_seconds
 from programs.selfcheck.input_checks import reward_answers, special_tokens, template_ends_at_generation
-from programs.selfcheck.loading import load_trainer, need_names
-from programs.selfcheck.measures import rest
-from programs.selfcheck.partial import aside, load_partial, unchecked
+from programs.selfcheck.partial import aside, load_partial, load_trainer, need_names, unchecked
 from programs.selfcheck.policy_checks import (
     accumulation,
     advantages_detached,
@@ -36,16 +32,17 @@ from programs.selfcheck.policy_checks import (
     reference_is_initial,
     sampler_agreement,
 )
-from programs.selfcheck.prepare import move, prepare
-from programs.selfcheck.subject import Subject
+from programs.selfcheck.prepare import cuts_for, expected_seconds, move, on_cuts, prepare
+from programs.selfcheck.subject import Subject, rest
 
+OF_TURNS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
 CHECKS = (
     *(special_tokens, template_ends_at_generation, reward_answers, value_head_zero, gae_formula, group_advantages),
     *(reference_is_initial, first_update_ratio, sampler_agreement, logprob_shift, padding, accumulation, chunking),
-    *(advantages_detached, prompt_gradient, value_loss_gradient),
-    *(turn_template, turn_ids, turn_mask, turn_rewards, turn_state),
+    *(advantages_detached, prompt_gradient, value_loss_gradient, *OF_TURNS),
 )
-WHOLE = (special_tokens, template_ends_at_generation, reward_answers, logprob_shift)  # need the weights of the run
+# those that need the weights of the run, or its tokens and no network
+WHOLE = (special_tokens, template_ends_at_generation, reward_answers, logprob_shift, *OF_TURNS)
 
 
 def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
@@ -61,56 +58,20 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
     settings = trainer.config
     cuts = cuts_for(settings)
     if not cuts:
-        return run_checks(prepared(trainer), CHECKS, left_out)
-    cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE)
+        return run_checks(prepare(trainer), CHECKS, left_out)
+    cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE if function not in OF_TURNS)
     size, seconds = cut.parameters / 1e6, expected_seconds(cut)
     say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
-    trainer.wants_reference = False
-    results = run_checks(prepared(trainer), WHOLE, left_out, still=True)
+    trainer.light = True
+    results = run_checks(prepare(trainer), WHOLE, left_out, still=True)
     trainer.models = trainer.with_reference = trainer.engine = None
     gc.collect()
     with tempfile.TemporaryDirectory() as folder:
-        trainer.wants_reference = True
-        trainer.config = on_cuts(settings, cuts, folder, trainer.plays)
-        subject = prepared(trainer, cut=not trainer.plays)
-        results += run_checks(subject, [c for c in CHECKS if c not in WHOLE], left_out, where=f"on {cut}: ")
+        trainer.light, trainer.on_cut = False, True
+        trainer.config = on_cuts(settings, cuts, folder)
+        others = [function for function in CHECKS if function not in WHOLE]
+        results += run_checks(prepare(trainer), others, left_out, where=f"on {cut}: ")
     return sorted(results, key=lambda row: known.index(row["name"]))
-
-
-def cuts_for(settings) -> dict[str, Cut]:
-    """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
-    models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
-    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
-    try:
-        single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
-        cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
-    except OSError:  # no such model, which the trainer tells best
-        return {}
-    except Exception as error:  # an architecture that differs
-        say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
-        return {}
-    return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
-
-
-def on_cuts(settings, cuts: dict[str, Cut], folder: str, whole_vocabulary: bool):
-    """Settings with the cuts in place of the models."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # it names the layers that a cut leaves out
-    written = {name: cut.write(f"{folder}/{name}", whole_vocabulary) for name, cut in cuts.items()}
-    if isinstance(getattr(settings, "teacher", ""), list):
-        written["teacher"] = [written["teacher"]]
-    return dataclasses.replace(settings, **written)
-
-
-def prepared(trainer, cut: bool = False) -> Subject:
-    """The subject of the checks; what keeps them from starting is a UserError."""
-    try:
-        return prepare(trainer, cut)
-    except trainer.user_errors as error:
-        raise UserError(str(error).removeprefix("error: ")) from error
-    except Exception as error:
-        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
 
 
 def run_checks(s: Subject, checks, left_out: tuple = (), where: str = "", still: bool = False) -> list[dict]:

@@ -6,33 +6,22 @@ import inspect
 import types
 
 from programs.selfcheck.contract import SCRIPT_TALKS, lacking
-from programs.selfcheck.measures import rest, take_gradients
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition
+from programs.selfcheck.subject import PROBES, Definition, rest, take_gradients
+from programs.selfcheck.trainer import Trainer
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
 
 
-class ScriptsTrainer:
-    """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
+class ScriptsTrainer(Trainer):
+    """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies; OnePage says what the methods mean."""
 
     settled_logprobs = ("old_logprobs", "ref_logprobs")
-    has_policy_loss = True
-    takes_holes = False  # responses without tokens of others in between
-    wants_reference = True  # in with_reference, also where the run has none
-
-    scored = True
-
-    def __init__(self, module, needed):
-        self.module, self.needed = module, needed
-        self.config = self.models = self.engine = self.reward = self.setup = None
 
     def lacking(self) -> list[str]:
-        """Names that the trainer has not."""
         return lacking(self.module, self.needed, None)
 
     def parse(self, flags: list[str]) -> list[str]:
-        """Read the settings; names that these need, and the trainer has not."""
         self.config = self.module.parse_config(flags)
         critic = {"gae_lambda"} if getattr(self.config, "advantage", "") == "gae" else set()
         talks = lacking(self.module, SCRIPT_TALKS, None) if self.plays else []
@@ -44,7 +33,6 @@ class ScriptsTrainer:
         return (self.module.UserError, SystemExit)
 
     def load(self) -> None:
-        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
         trainer, config = self.module, self.config
         trainer.check_config(config)
         device = trainer.start_processes(config)
@@ -54,15 +42,17 @@ class ScriptsTrainer:
         environments, (rows, held_out) = None, trainer.load_splits(config, tokenizer)
         if self.plays:
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        else:
+        elif not self.on_cut:
             self.reward = trainer.load_reward(config)
-        small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
-        small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
+        count, new_tokens = self.few
+        small = {"batch_size": count, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
+        small["max_new_tokens"] = new_tokens
+        small |= {"critic": "shared"} if self.light and hasattr(config, "critic") else {}
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
-        kl_coef = (config.kl_coef or 0.05) * self.wants_reference
+        kl_coef = (config.kl_coef or 0.05) * (not self.light)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=kl_coef), device)
         if self.plays:
             self.setup = self.setup_of(config, environments)
@@ -75,14 +65,9 @@ class ScriptsTrainer:
             self.models.reference = None
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
-        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
-        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
+        drawn = trainer.batch_rows(rows, few, 0, 8 * count)
+        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * count : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
-
-    @property
-    def plays(self) -> bool:
-        """Whether it has conversations with an environment."""
-        return bool(getattr(self.config, "environment", ""))
 
     def setup_of(self, config, environments):
         """What conversations are played with, by the trainer."""
@@ -91,11 +76,9 @@ class ScriptsTrainer:
 
     @property
     def talks(self) -> bool:
-        """Whether an environment of the run replies."""
         return any(kind.talks for kind in self.setup.environments.kinds.values())
 
     def silent(self) -> str:
-        """Why no conversations can be played; "" where they can."""
         if not self.plays:
             return "one answer a prompt: no environment"
         if self.talks:
@@ -118,16 +101,10 @@ class ScriptsTrainer:
         self.probed = self.setup_of(config, environments)
         return config, self.probed, reward
 
-    def uncalled(self) -> str:
-        """Nothing: the setup looks at the chat template itself."""
-        return ""
-
     def template_settings(self) -> dict:
-        """What the trainer gave to the chat template in the last play."""
         return self.probed.bridge.settings
 
     def play(self, record: Record, rows: list[dict]):
-        """(batch, scores) of conversations with a record's environments and answers."""
         config, setup, reward = self.probe_setup(record)
         engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
         samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
@@ -135,22 +112,13 @@ class ScriptsTrainer:
 
     @property
     def device(self):
-        """The torch device."""
         return self.models.device
 
     @property
     def precision(self) -> str:
-        """fp32, bf16 or fp16."""
         return self.config.precision
 
-    def chat_of(self, row: dict) -> list[dict]:
-        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
-        if isinstance(row["prompt"], str):
-            return [{"role": "user", "content": row["prompt"]}] if getattr(self.config, "chat", False) else []
-        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
-
     def scores(self, samples: list[dict]):
-        """(scores, values by reward function) of the completions of `rows`."""
         if self.plays:
             return self.played_scores()
         texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
@@ -167,7 +135,6 @@ class ScriptsTrainer:
         return [s["score"] for s in samples], {name: [s["rewards"][name] for s in samples] for name in names}
 
     def sampled(self):
-        """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
         import numpy as np
 
         def no_reward(rows, completions, completion_ids):
@@ -178,24 +145,19 @@ class ScriptsTrainer:
         return samples, self.collate(samples)
 
     def greedy(self, prompts: list[list[int]]) -> list[list[int]]:
-        """Greedy completions of a batch of prompts."""
         engine = self.module.HFEngine(self.config, self.models)
         return [ids for ids, _ in engine.generate(prompts, None)]
 
     def weights_changed(self) -> None:
-        """Tell the sampler."""
         self.engine.sync()
 
     def collate(self, samples: list[dict]) -> dict:
-        """Samples as a batch of [B, T] tensors."""
         return self.module.collate(samples, self.models.pad_id, self.device)
 
     def laid_out(self, samples: list[dict]):
-        """(samples, batch) as the trainer lays them out."""
         return samples, self.collate(samples)
 
     def logprobs(self, batch: dict, **settings):
-        """(log-probs, entropy), [B, T] each, without gradient."""
         import torch
 
         config = dataclasses.replace(self.config, **settings)
@@ -204,16 +166,13 @@ class ScriptsTrainer:
             return self.module.token_logprobs(config, self.models.policy, hidden, batch)
 
     def experience(self, samples: list[dict], models=None, **settings) -> dict:
-        """The training batch made of samples."""
         config = dataclasses.replace(self.config, **settings)
         return self.module.make_experience(config, models or self.models, samples, config.kl_coef or 0.05)
 
     def per_pass(self, rows: int, width: int = 1) -> dict:
-        """The settings with which so many rows of a batch of that width go through the networks at once."""
         return {"micro_batch_tokens": 1 if rows == 1 else rows * width}
 
     def chunked(self, tokens: int) -> dict:
-        """The settings with which the output layer sees so many tokens at once; none where there are no such."""
         if not hasattr(self.config, "logits_chunk"):
             return {}
         vocabulary = self.models.policy.get_input_embeddings().weight.shape[0]
@@ -227,7 +186,6 @@ class ScriptsTrainer:
         return torch.amp.GradScaler(self.device.type, init_scale=2.0**12, enabled=enabled)
 
     def gradients(self, batch: dict, count: int, **settings) -> list:
-        """Gradients by the trainer's accumulate_gradients of `count` rows, in the mode in which it trains."""
         config, scaler = dataclasses.replace(self.config, **settings), self.scaler()
         self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
         try:
@@ -236,26 +194,16 @@ class ScriptsTrainer:
         finally:
             rest(self.models)
 
-    def gae(self, *tensors_and_numbers):
-        """(advantages, returns) by the trainer's own function."""
-        return self.module.gae(*tensors_and_numbers)
-
-    def without_critic(self) -> dict:
-        """The settings with which the loss is the policy's alone."""
-        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
-
     def starts_update(self, samples: list[dict], models) -> None:
-        """Begin an update as of a run, on samples."""
         config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         optimizer = self.module.make_optimizer(config, models)
         given = config, models, optimizer, self.scaler(), batch, getattr(config, "critic_warmup_steps", 0)
         asked = inspect.signature(self.module.update).parameters
-        older = {"health": {"bad": 0}} if "health" in asked else {}  # copies of older trainers
+        older = {"health": {"step": 0, "bad": 0, "kl_coef": config.kl_coef}} if "health" in asked else {}
         self.module.update(*given, **older)
 
     def swap_loss(self, function):
-        """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
         if getattr(self.config, "loss", "clip") in ("clip", "clip_cov"):
             old, self.module.policy_loss = self.module.policy_loss, function
         else:
@@ -264,7 +212,6 @@ class ScriptsTrainer:
         return old
 
     def definitions(self):
-        """(the losses of which the trainer's has to be one, why there is none)."""
         config = self.config
         if getattr(config, "loss", "clip") == "clip_cov":
             return [], "Clip-Cov leaves out tokens of its choice"
@@ -279,7 +226,6 @@ class ScriptsTrainer:
         return [Definition("", how, length, **known)], ""
 
     def group_of(self, samples: list[dict]):
-        """(the group of each sample, why advantages of a group need not sum to 0)."""
         how = getattr(self.config, "advantage", "")
         if hasattr(self.config, "objective") or how not in ZERO_SUM:
             return [], "advantages are not of groups"
@@ -290,7 +236,6 @@ class ScriptsTrainer:
         return [sample["group"] for sample in samples], ""
 
     def values_after(self, ids):
-        """Values [T] of the text up to each token of ids [1, T], by the plain networks; None without a critic."""
         critic = self.models.critic
         if not hasattr(critic, "head"):
             return None

@@ -1,5 +1,8 @@
-"""What is checked: a trainer, and the sequences on which it is checked."""
+"""What is checked: a trainer, the sequences on which it is checked, and how figures are compared."""
 
+import contextlib
+import functools
+import math
 from dataclasses import dataclass
 
 SAMPLED = 8  # prompts to sample from
@@ -45,8 +48,135 @@ class Subject:
         """Tolerances of log-probs and of gradients."""
         return LIMITS.get(self.trainer.precision, LIMITS["bf16"])
 
+    def experience(self, **settings) -> dict:
+        """The trainer's batch made of the probes."""
+        return self.trainer.experience(self.probes, **settings)
+
+    def settled(self) -> dict:
+        """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
+        batch = {name: x.detach() for name, x in self.experience().items()}
+        current = self.trainer.logprobs(self.trainer.collate(self.probes))[0]
+        return batch | {name: current for name in self.trainer.settled_logprobs if name in batch}
+
+    def response_logprobs(self, samples: list[dict], batch: dict | None = None):
+        """The trainer's log-probs of the sampled tokens, [tokens]."""
+        batch = batch or self.trainer.collate(samples)
+        return at_responses(self.trainer.logprobs(batch)[0], batch, samples)
+
+
+def check(advice: str, moved: bool = True, plays: bool = False):
+    """Mark `function(subject) -> (passed or None for not applicable, measurement)` as a check.
+
+    Args:
+        advice: what to do when it fails.
+        moved: whether the policy has to be off its start.
+        plays: whether it needs conversations with an environment.
+    """
+
+    def mark(function):
+        @functools.wraps(function)
+        def run(s: Subject):
+            silent = s.trainer.silent() if plays else ""
+            return (None, silent) if silent else function(s)
+
+        run.advice, run.moved = advice, moved
+        return run
+
+    return mark
+
 
 def networks(models) -> list:
-    """The policy, and the critic where there is one."""
-    critic = getattr(models, "critic", None)
-    return [models.policy] + [critic] * (critic is not None)
+    return [x for x in (models.policy, getattr(models, "critic", None)) if x is not None]
+
+
+def rest(models) -> None:
+    """Drop gradients and leave training mode."""
+    for network in networks(models):
+        network.zero_grad(set_to_none=True)
+        network.eval()
+
+
+def take_gradients(models, scale: float = 1.0) -> list:
+    """One vector per network with up to 4,096 entries of each gradient, evenly spaced; clears the gradients."""
+    import torch
+
+    vectors = []
+    for network in networks(models):
+        parts = [torch.zeros(1)]
+        for p in (p for p in network.parameters() if p.requires_grad):
+            g = torch.zeros_like(p) if p.grad is None else p.grad
+            parts.append((g.flatten()[:: max(1, g.numel() // 4096)] / scale).float().cpu())
+        vectors.append(torch.cat(parts))
+    rest(models)
+    return vectors
+
+
+class Seen(BaseException):
+    """Ends an update once its first loss has been seen."""
+
+
+@contextlib.contextmanager
+def watching(trainer, stop: bool = False):
+    """Yield a list that gets (logprobs, old_logprobs, advantages) of every call of the loss; `stop` ends the first."""
+    calls = []
+
+    def watched(*args, **kwargs):
+        names = ("logprobs", "old_logprobs", "advantages")
+        calls.append(tuple(kwargs[n] for n in names) if "logprobs" in kwargs else args[:3])
+        if stop:
+            raise Seen
+        return original(*args, **kwargs)
+
+    original = trainer.swap_loss(watched)
+    watched.__dict__.update(vars(original))  # what an entry of a table says of itself
+    try:
+        with contextlib.suppress(Seen):
+            yield calls
+    finally:
+        trainer.swap_loss(original)
+
+
+def agree(a, b, limit: float) -> tuple[bool, str]:
+    """Whether two vectors differ by at most `limit` on average and ten times that anywhere; and the text of it."""
+    difference = (a.float() - b.float()).abs()
+    mean, peak = difference.mean().item(), difference.max().item()
+    return mean <= limit and peak <= 10 * limit, f"{peak:.1e} nats apart at most, {mean:.1e} on average"
+
+
+def relative(gradients: list, expected: list) -> float:
+    """The largest relative difference |a - b| / |b| over the networks."""
+    pairs = zip(gradients, expected, strict=True)
+    return largest(((a - b).norm() / b.norm().clamp(min=1e-12)).item() for a, b in pairs)
+
+
+def length_ratio(gradients: list, expected: list) -> float:
+    """How many times as long the first network's gradient is as it has to be."""
+    return (gradients[0].norm() / expected[0].norm().clamp(min=1e-12)).item()
+
+
+def largest(values) -> float:
+    """The maximum, where one that is not a number counts as infinite."""
+    return max(math.inf if math.isnan(value) else value for value in values)
+
+
+def sampled_places(sample: dict) -> list[int]:
+    """Which of the tokens after the prompt the policy sampled: all, unless `response_mask` says otherwise."""
+    return [i for i, yes in enumerate(sample.get("response_mask", [1] * len(sample["response_ids"]))) if yes]
+
+
+def columns_after_prompts(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's tokens after the prompt: its last real ones, wherever the trainer pads."""
+    pairs = zip(batch["attention_mask"], samples, strict=True)
+    return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
+
+
+def response_columns(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's sampled tokens."""
+    return [c[sampled_places(x)] for c, x in zip(columns_after_prompts(batch, samples), samples, strict=True)]
+
+
+def at_responses(x, batch: dict, samples: list[dict]):
+    """The entries of x [B, T] at the sampled tokens, [tokens]."""
+    import torch
+
+    return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])

@@ -15,7 +15,7 @@ from parts.environments.play_setup import (
 )
 from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.messages import need
-from parts.networks.tokenizers import open_tokenizer
+from parts.networks.models import open_tokenizer
 from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import full_spec
 from programs.verl_train.data import row_columns

@@ -5,8 +5,7 @@ import math
 
 from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
-from parts.networks.models import shaped_network
-from parts.networks.precision import settle_precision
+from parts.networks.models import settle_precision, shaped_network
 from parts.running.memory import (
     PassShape,
     attention_kind,

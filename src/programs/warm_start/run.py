@@ -9,10 +9,7 @@ from parts.data.prompts import load_splits
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
 from parts.foundation.processes import start_processes
-from parts.networks.adapters import settle_model
-from parts.networks.models import check_context
-from parts.networks.precision import settle_precision
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import check_context, load_tokenizer, settle_model, settle_precision
 from parts.running.output_folder import check_folder, make_folder, write_settings
 from programs.warm_start.dry_run import print_warm_start_plan
 from programs.warm_start.handover import hand_over, rl_command

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, need, say
 from parts.foundation.processes import StopRequest
-from parts.networks.models import Models
-from parts.networks.tokenizers import load_tokenizer, save_tokenizer
+from parts.networks.models import Models, load_tokenizer, save_tokenizer
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.whole_files import write_json

@@ -11,8 +11,7 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.processes import StopRequest
 from parts.networks.cache_probe import check_pads
 from parts.networks.forward import settle_logits
-from parts.networks.models import Models, end_and_pad_ids, load_policy
-from parts.networks.tokenizers import load_tokenizer
+from parts.networks.models import Models, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.rewards.text_servers import server_json, server_text
 from parts.sampling.rollouts import collect
