@@ -53,7 +53,7 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1037-1265  pages           The pages of templates/ as source: their settings and changes, and functions of the …
 #     1268-1390  saved model     What a run has saved, judged by other code than its own
 #     1393-1541  training        The check of a page, its run, and what both come to
-#     1544-1726  command         The command line
+#     1544-1735  command         The command line
 
 import argparse
 import ast
@@ -1571,32 +1571,42 @@ def check_file(file: str, force: bool) -> None:
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
 
 
-def new_trainer(args, rest: list[str], report: dict) -> int:
-    """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
-    source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
+def check_missing(source: str, given: dict) -> None:
+    """Raise UserError for settings that a run of the page needs and the command line does not give."""
+    required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
+    missing = [f"--{name}" for name in required if name not in given]
+    beside = ", ".join(f"--{name}" for name in OF_A_RUN if name in given)
+    remedy = " ".join(f"{flag} {HINTS.get(flag, '…')}" for flag in missing)
+    got = f"got no {', '.join(missing)} beside {beside}"
+    need(not missing, f"{got}; expected it for check and run; try {remedy}, or FILE alone")
+
+
+def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, list[str], list[str]]:
+    """The page with the user's functions and changes; the names of the changes; flags in the page's own words."""
+    source = page_text(args.kind)
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
     lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
     need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
-    words, rest = rest, in_own_words(rest, known_settings(args.kind, source))
+    rest = in_own_words(rest, known_settings(args.kind, source))
     changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
     for name in changes:
         source = with_change(source, args.kind, name)
-    given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), rest)).items() if x is not None}
-    check_units(usual_counts(source) | given, words)
+    return source, changes, rest
+
+
+def new_trainer(args, rest: list[str], report: dict) -> int:
+    """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
+    theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
+    source, changes, own_words = edited_page(args, rest, theirs)
+    given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), own_words)).items() if x is not None}
+    check_units(usual_counts(source) | given, rest)
     check_file(args.file, args.force)
     is_new = not Path(args.file).exists()
-    required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
-    missing = [f"--{name}" for name in required if name not in given]
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
-    beside = ", ".join(f"--{name}" for name in OF_A_RUN if name in given)
-    remedy = " ".join(f"{flag} {HINTS.get(flag, '…')}" for flag in missing)
-    need(
-        not (started and missing),
-        f"got no {', '.join(missing)} beside {beside}; expected it for check and run; try {remedy}, or FILE alone",
-    )
-    files = [name for name in ("data", "eval_data") if started and given.get(name)]
-    rows = {name: page_rows(name, given[name]) for name in files}
+    if started:
+        check_missing(source, given)
+    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
     held_out = rows.get("eval_data", [])
     if held_out:
         mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
@@ -1619,19 +1629,18 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report |= {"own": theirs} if theirs else {}
-    report["functions"] = outline(source)
-    report["notes"] = notes
+    report |= {"functions": outline(source), "notes": notes}
     for note in notes:
         say(f"note: {note}")
     if not started:
         return 0
-    unread = {given[name]: unread_columns(given[name], rows[name]) for name in files}
+    unread = {given[name]: unread_columns(given[name], rows[name]) for name in rows}
     report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
-    except UserError:  # the same command, its data or reward mended, finds no FILE
-        if is_new:
+    except UserError:
+        if is_new:  # the same command, its data or reward mended, then needs no --force
             Path(args.file).unlink()
             report["wrote"] = None
         raise
