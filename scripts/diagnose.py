@@ -43,7 +43,7 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged
 #        77-102  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
 #       105-236  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
 #       239-259  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       262-285  run log              The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
+#       262-285  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
 #       288-523  metric names         Names of metrics and settings in three kinds of logs
 #       526-768  finding advice       Findings and notes: cause, remedy, source
 #       771-867  trends               Trends of a series
@@ -259,7 +259,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
+# ---------------------------------------------------------------------------- pictures (src/parts/running/pictures.py)
 
 
 def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):

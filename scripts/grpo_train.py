@@ -37,64 +37,65 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       148-211  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       214-254  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       257-411  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       414-575  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       578-687  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       690-802  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       805-844  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      847-1123  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1126-1257  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1260-1440  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1443-1606  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1609-1793  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1796-1984  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1987-2025  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2028-2107  prompts                Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2110-2197  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2200-2225  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2228-2420  user code              What a reward may change of the process: it and the trainer have each their own
-#     2423-2671  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2674-2829  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2832-2891  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2894-3069  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3072-3275  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3278-3418  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3421-3483  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3486-3741  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3744-3893  conversations          The record of a conversation with an environment, and what the environment …
-#     3896-4063  play                   Playing conversations of a policy with environments: all that are open are …
-#     4066-4220  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4223-4536  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4539-4684  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4687-4758  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4761-4837  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4840-4858  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4861-5111  memory                 The memory that a run will need, from the shape of its networks
-#     5114-5189  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5192-5409  run log                The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     5412-5533  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5536-5579  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5582-5671  summary                summary.json and the lines at the end of a run
-#     5674-5692  paired tests           Intervals, paired tests, pass@k
-#     5695-6105  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6108-6126  data                   Prompts as a data set
-#     6129-6198  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6201-6272  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6275-6323  trl arguments          Our settings as TRL's
-#     6326-6503  rewards                Rewards as TRL calls them, checked and logged
-#     6506-6588  stages                 Stages of rewards over a run
-#     6591-6719  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6722-6830  evaluation             Held-out evaluation with greedy completions
-#     6833-6891  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6894-6985  checkpoints            Resume points, and the exported model
-#     6988-7109  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7112-7410  trainer                TRL's trainer with exact resume and our logs
-#     7413-7498  prepare                All that is loaded and checked before the first step
-#     7501-7545  memory                 The memory that a run will need
-#     7548-7598  dry run                --dry_run: settings, batch arithmetic, memory
-#     7601-7689  run                    The run and the command line
+#       149-212  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       215-255  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       258-412  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       415-576  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       579-688  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       691-803  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       806-845  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      848-1124  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1127-1258  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1261-1441  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1444-1607  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1610-1794  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1797-1985  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1988-2026  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2029-2108  prompts                Prompts as token ids, for training and held out
+#     2111-2198  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2201-2226  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2229-2421  user code              What a reward may change of the process: it and the trainer have each their own
+#     2424-2672  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2675-2830  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2833-2892  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2895-3070  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3073-3276  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3279-3419  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3422-3484  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3487-3742  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3745-3894  conversations          The record of a conversation with an environment, and what the environment …
+#     3897-4064  play                   Playing conversations of a policy with environments: all that are open are …
+#     4067-4221  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4224-4537  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4540-4685  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4688-4759  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4762-4838  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4841-4859  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4862-5112  memory                 The memory that a run will need, from the shape of its networks
+#     5115-5190  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5193-5297  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5300-5421  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5424-5467  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5470-5559  summary                summary.json and the lines at the end of a run
+#     5562-5676  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5679-5697  paired tests           Intervals, paired tests, pass@k
+#     5700-6110  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6113-6131  data                   Prompts as a data set
+#     6134-6203  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6206-6277  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6280-6328  trl arguments          Our settings as TRL's
+#     6331-6508  rewards                Rewards as TRL calls them, checked and logged
+#     6511-6593  stages                 Stages of rewards over a run
+#     6596-6724  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6727-6835  evaluation             Held-out evaluation with greedy completions
+#     6838-6896  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6899-6990  checkpoints            Resume points, and the exported model
+#     6993-7114  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7117-7415  trainer                TRL's trainer with exact resume and our logs
+#     7418-7503  prepare                All that is loaded and checked before the first step
+#     7506-7550  memory                 The memory that a run will need
+#     7553-7603  dry run                --dry_run: settings, batch arithmetic, memory
+#     7606-7694  run                    The run and the command line
 
 import argparse
 import ast
@@ -5189,9 +5190,8 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
+# ---------------------------------------------------------------------------- pictures (src/parts/running/pictures.py)
 
-LOGGED = 8  # samples of a step or an evaluation
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
 SAMPLE_KEYS = (
     "prompt",
@@ -5202,20 +5202,6 @@ SAMPLE_KEYS = (
     "advantage",
     *OF_CONVERSATIONS,
 )  # of samples.jsonl
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
@@ -5309,104 +5295,6 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
     figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     os.replace(temporary, target)
-
-
-def open_tracker(name: str, config: BaseConfig, start: int):
-    """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
-    try:
-        if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
-            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
-        if name == "wandb":
-            import wandb
-
-            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
-        return lambda metrics, step: run.log(metrics, step=step), run.finish
-    except ImportError:
-        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
-    except Exception as error:
-        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
-
-
-class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
-
-    Args:
-        start: the step that a resumed run goes on from; -1 for a new one.
-        steps: those of the whole run.
-        report_to: names of trackers.
-        tokenizer: of samples whose tokens' figures are written too; None: they are not.
-    """
-
-    panels = PANELS  # of curves.png
-
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
-        self.tokenizer = tokenizer
-        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
-        if not self.active:
-            return
-        from tqdm import tqdm
-
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in report_to]
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
-        for track, _ in self.trackers:
-            track(metrics, step)
-        self.show(step, metrics)
-        if "eval/accuracy" in metrics:
-            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
-            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
-            self.bar.write(text, file=sys.stderr)
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward and speed beside it."""
-        if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
-            self.bar.update()
-
-    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:LOGGED]:
-                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
-                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
-                entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl, if there is one."""
-        if self.active and (self.dir / "metrics.jsonl").exists():
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
-
-    def close(self) -> None:
-        """Finish the bar and the trackers."""
-        if self.active:
-            self.bar.close()
-            for _, close in self.trackers:
-                close()
 
 
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
@@ -5669,6 +5557,123 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     """A figure of the summary, and its interval where there is one."""
     ends = summary.get(f"{key}_interval_{when}")
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
+
+
+# ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
+
+LOGGED = 8  # samples of a step or an evaluation
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
+
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+        tokenizer: of samples whose tokens' figures are written too; None: they are not.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
+        self.tokenizer = tokenizer
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
+            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
+            self.bar.write(text, file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+
+    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:LOGGED]:
+                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
 
 
 # -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)

@@ -53,34 +53,34 @@ policy, 128 + n saved and stopped by signal n.
 #     1696-1880  question parts    Columns that look like a part of the question: texts to read before it, options, …
 #     1883-2071  chat              Chat templates: their settings, what they write for messages, and strings that …
 #     2074-2112  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2115-2207  prompts           Prompts as token ids, and the endless reshuffled stream that a step takes its …
-#     2210-2215  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2218-2243  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2246-2438  user code         What a reward may change of the process: it and the trainer have each their own
-#     2441-2689  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2692-2847  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2850-2972  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2975-3442  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3445-3681  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3684-3956  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3959-4284  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4287-4532  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4535-4759  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4762-4924  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4927-5136  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5139-5323  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     2115-2194  prompts           Prompts as token ids, for training and held out
+#     2197-2202  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2205-2230  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2233-2425  user code         What a reward may change of the process: it and the trainer have each their own
+#     2428-2676  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2679-2834  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2837-2959  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2962-3429  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3432-3668  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3671-3943  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3946-4271  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4274-4519  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4522-4746  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4749-4911  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4914-5123  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5126-5323  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
 #     5326-5404  losses            The KL to the reference, policy and value losses, and how losses per token become …
 #     5407-5460  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
 #     5463-5615  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
 #     5618-5821  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
 #     5824-6108  memory            The memory that a run will need, from the shape of its networks
 #     6111-6186  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6189-6424  run log           The log of a run: metrics.jsonl, samples.jsonl with their tokens, curves.png, …
-#     6427-6548  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6551-6643  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6646-6689  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6692-6781  summary           summary.json and the lines at the end of a run
-#     6784-6929  progress          The course of a run: its begin, evaluations, what follows a step, stopping by a …
+#     6189-6293  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6296-6417  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6420-6512  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6515-6558  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6561-6650  summary           summary.json and the lines at the end of a run
+#     6653-6929  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
 #     6932-6950  paired tests      Intervals, paired tests, pass@k
 #     6953-7086  settings          Settings of the trainer and what contradicts what
 #     7089-7156  objective         Divergences between student and teacher
@@ -2172,19 +2172,6 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept
-
-
-def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
-    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
-    import numpy as np
-
-    picked = []
-    for position in range(start, start + count):
-        epoch, index = divmod(position, len(rows))
-        if not picked or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
-        picked.append(rows[order[index]])
-    return picked
 
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
@@ -5141,6 +5128,19 @@ class VllmEngine:
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
 
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
 def scores_alone(function) -> bool:
     """Whether a reward scores each completion by itself: one of one sample, or one whose `needs_group` is False."""
     if isinstance(function, PerSample):
@@ -6186,9 +6186,8 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
         )
 
 
-# ------------------------------------------------------------------------------ run log (src/parts/running/run_log.py)
+# ---------------------------------------------------------------------------- pictures (src/parts/running/pictures.py)
 
-LOGGED = 8  # samples of a step or an evaluation
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
 SAMPLE_KEYS = (
     "prompt",
@@ -6199,29 +6198,6 @@ SAMPLE_KEYS = (
     "advantage",
     *OF_CONVERSATIONS,
 )  # of samples.jsonl
-
-
-def reward_means(samples: list[dict]) -> dict[str, float]:
-    """Mean of each reward function over the samples to which it applies."""
-    means = {}
-    for name in samples[0]["rewards"]:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        means |= {name: sum(values) / len(values)} if values else {}
-    return means
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
@@ -6242,15 +6218,6 @@ def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
     if rest < 0:  # a tokenizer whose pieces are no pieces of the text
         return [0] * (len(ids) - 1) + [rest + sum(lengths)]
     return [*lengths[:-1], lengths[-1] + rest] if lengths else []
-
-
-def note_advantages(samples: list[dict], batch: dict) -> None:
-    """Give the samples that may be logged the advantages [B, T] of their response tokens, where the batch has any."""
-    if "advantages" not in batch:
-        return
-    first = batch["advantages"].shape[1] - max(len(s["response_ids"]) for s in samples)  # column of the responses
-    for sample, values in zip(samples, batch["advantages"][:LOGGED, first:].tolist(), strict=False):
-        sample["advantages"] = values[: len(sample["response_ids"])]
 
 
 def token_figures(tokenizer, sample: dict) -> dict:
@@ -6324,104 +6291,6 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
     figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     os.replace(temporary, target)
-
-
-def open_tracker(name: str, config: BaseConfig, start: int):
-    """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
-    try:
-        if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
-            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
-        if name == "wandb":
-            import wandb
-
-            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
-        return lambda metrics, step: run.log(metrics, step=step), run.finish
-    except ImportError:
-        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
-    except Exception as error:
-        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
-
-
-class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
-
-    Args:
-        start: the step that a resumed run goes on from; -1 for a new one.
-        steps: those of the whole run.
-        report_to: names of trackers.
-        tokenizer: of samples whose tokens' figures are written too; None: they are not.
-    """
-
-    panels = PANELS  # of curves.png
-
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
-        self.tokenizer = tokenizer
-        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
-        if not self.active:
-            return
-        from tqdm import tqdm
-
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in report_to]
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
-        for track, _ in self.trackers:
-            track(metrics, step)
-        self.show(step, metrics)
-        if "eval/accuracy" in metrics:
-            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
-            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
-            self.bar.write(text, file=sys.stderr)
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward and speed beside it."""
-        if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
-            self.bar.update()
-
-    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:LOGGED]:
-                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
-                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
-                entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl, if there is one."""
-        if self.active and (self.dir / "metrics.jsonl").exists():
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
-
-    def close(self) -> None:
-        """Finish the bar and the trackers."""
-        if self.active:
-            self.bar.close()
-            for _, close in self.trackers:
-                close()
 
 
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
@@ -6783,7 +6652,138 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
+LOGGED = 8  # samples of a step or an evaluation
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def note_advantages(samples: list[dict], batch: dict) -> None:
+    """Give the samples that may be logged the advantages [B, T] of their response tokens, where the batch has any."""
+    if "advantages" not in batch:
+        return
+    first = batch["advantages"].shape[1] - max(len(s["response_ids"]) for s in samples)  # column of the responses
+    for sample, values in zip(samples, batch["advantages"][:LOGGED, first:].tolist(), strict=False):
+        sample["advantages"] = values[: len(sample["response_ids"])]
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
+
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+        tokenizer: of samples whose tokens' figures are written too; None: they are not.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
+        self.tokenizer = tokenizer
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
+            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
+            self.bar.write(text, file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+
+    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:LOGGED]:
+                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
 
 
 def seed_generators(config: BaseConfig) -> None:

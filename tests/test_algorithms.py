@@ -17,7 +17,6 @@ import pytest
 import torch
 from conftest import ROOT, TINY_LM, in_threads, patch_rooms, save_random_model
 
-from parts.data.prompts import batch_rows
 from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import (
     ADVANTAGES,
@@ -52,6 +51,7 @@ from parts.networks.batches import collate
 from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
 from parts.networks.models import load_network
 from parts.running.checkpoints import TrainState
+from parts.sampling.rollouts import batch_rows
 from programs.ppo_train.models import load_models, make_critic, make_optimizer
 from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config, parse_config

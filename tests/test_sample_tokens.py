@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from parts.networks.batches import collate
-from parts.running.run_log import LOGGED, RunLog, note_advantages, piece_lengths, token_figures
+from parts.running.pictures import piece_lengths, token_figures
+from parts.running.progress import LOGGED, RunLog, note_advantages
 from programs.ppo_train.settings import Config
 
 

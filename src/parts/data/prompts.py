@@ -1,4 +1,4 @@
-"""Prompts as token ids, and the endless reshuffled stream that a step takes its batch from."""
+"""Prompts as token ids, for training and held out."""
 
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import mark_trained
@@ -66,19 +66,6 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept
-
-
-def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
-    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
-    import numpy as np
-
-    picked = []
-    for position in range(start, start + count):
-        epoch, index = divmod(position, len(rows))
-        if not picked or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
-        picked.append(rows[order[index]])
-    return picked
 
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:

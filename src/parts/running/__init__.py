@@ -3,7 +3,7 @@
 ROOMS = (
     "memory",
     "plan",
-    "run_log",
+    "pictures",
     "output_folder",
     "checkpoints",
     "run_end",

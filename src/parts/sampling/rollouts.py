@@ -22,6 +22,19 @@ from parts.sampling.sampling import HFEngine, restore_rng, rng_state, same_rng
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
 
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
 def scores_alone(function) -> bool:
     """Whether a reward scores each completion by itself: one of one sample, or one whose `needs_group` is False."""
     if isinstance(function, PerSample):

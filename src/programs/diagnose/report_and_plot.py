@@ -5,7 +5,7 @@ from pathlib import Path
 from parts.foundation.messages import tell
 from parts.reading.findings import NOT_JUDGED, remedies
 from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.running.run_log import draw_panels
+from parts.running.pictures import draw_panels
 
 
 def print_verdict(run: LoggedRun, data: dict) -> None:

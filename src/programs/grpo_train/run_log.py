@@ -3,7 +3,7 @@
 import math
 import re
 
-from parts.running.run_log import RunLog
+from parts.running.progress import RunLog
 from programs.grpo_train.settings import Config
 
 # TRL's names of what metrics.jsonl calls otherwise

@@ -12,7 +12,7 @@ from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
-from parts.running.run_log import RunLog, reward_means
+from parts.running.progress import RunLog, reward_means
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.data import teacher_of
 from programs.on_policy_distillation.objective import gap_figures

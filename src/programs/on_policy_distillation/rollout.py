@@ -2,9 +2,8 @@
 
 import time
 
-from parts.data.prompts import batch_rows
 from parts.rewards.rewards import Reward
-from parts.sampling.rollouts import collect
+from parts.sampling.rollouts import batch_rows, collect
 from programs.on_policy_distillation.data import data_sample, teacher_of
 from programs.on_policy_distillation.settings import Config, offpolicy_rows
 from programs.on_policy_distillation.teachers import ask_servers, teacher_specs

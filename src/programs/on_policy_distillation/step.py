@@ -10,7 +10,7 @@ from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
-from parts.running.run_log import note_advantages
+from parts.running.progress import note_advantages
 from programs.on_policy_distillation.advantages import distillation_advantages
 from programs.on_policy_distillation.metrics import batch_metrics
 from programs.on_policy_distillation.objective import COMPARED

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from parts.data.held_out import overlap_metric
 from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
-from parts.data.prompts import batch_rows
 from parts.environments.play import play_metrics
 from parts.learning.advantages import all_equal, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
@@ -13,8 +12,8 @@ from parts.networks.models import Models
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.running.checkpoints import TrainState
-from parts.running.run_log import reward_means
-from parts.sampling.rollouts import collect
+from parts.running.progress import reward_means
+from parts.sampling.rollouts import batch_rows, collect
 from programs.ppo_train.settings import Config
 
 MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one

@@ -10,7 +10,7 @@ from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
 from parts.networks.models import Models, as_reference, autocast
 from parts.running.checkpoints import TrainState
-from parts.running.run_log import note_advantages
+from parts.running.progress import note_advantages
 from programs.ppo_train.chosen_tokens import chosen_tokens, draws
 from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config

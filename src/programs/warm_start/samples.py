@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.data.prompts import batch_rows
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.text_servers import is_server
+from parts.sampling.rollouts import batch_rows
 from programs.warm_start.settings import Config
 from programs.warm_start.solutions import solution_ids
 from programs.warm_start.whole_files import read_lines, write_json, write_lines
