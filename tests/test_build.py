@@ -224,3 +224,14 @@ def test_files_that_are_not_as_built_are_named(tree, monkeypatch, capsys):
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said] == ["scripts/one.py", "scripts/two.py", "scripts/three.py"]
     assert "no such file" in said[0] and "try make build" in said[1] and "no program" in said[2]
+
+
+def test_the_picture_of_the_floors_shows_their_imports():
+    drawn = set(re.findall(r"^  (\w+) --> (\w+)$", (ROOT / "src/README.md").read_text("utf-8"), re.M))
+    imported = set()
+    for room in build.read_parts(ROOT):
+        sources = {module.split(".")[1] for module in room.inside.values()}
+        imported |= {(source, room.name.split(".")[1]) for source in sources}
+    between = {(source, floor) for source, floor in imported if source not in ("foundation", floor)}
+    assert {edge for edge in drawn if edge[1] != "programs"} == between
+    assert all(build.FLOORS.index(source) < build.FLOORS.index(floor) for source, floor in between)
