@@ -181,7 +181,7 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
