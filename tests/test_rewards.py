@@ -20,6 +20,7 @@ from conftest import ROOT, TINY_LM, load_module, script_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import load_rewards
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
@@ -951,6 +952,8 @@ def test_the_names_that_older_code_knows():
     for name in ("json_reward", "no_such_reward", "exact"):  # json is a module
         with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of those"):
             getattr(lib, name)
+    with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
+        load_rewards(f"{LIBRARY}:exactmatch")
     spec = f"{LIBRARY}:exact_match_reward*0.5"
     assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
 

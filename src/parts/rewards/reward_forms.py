@@ -141,10 +141,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -188,6 +188,8 @@ def find_reward(spec: str):
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
