@@ -1,6 +1,5 @@
 """math_equivalence against a table of hand-graded answers and all of GSM8K: verdicts, time, threads."""
 
-import asyncio
 import functools
 import json
 import re
@@ -13,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, load_module, script_env
+
+from programs.math_grader.command import main
 
 TABLE = ROOT / "tests" / "data" / "math_cases.jsonl"
 FORMS = ROOT / "tests" / "data" / "math_forms.jsonl"  # no part of the benchmark
@@ -45,7 +46,6 @@ def read_table(path=TABLE) -> list[dict]:
 
 
 ROWS = read_table()
-KINDS = sorted({row["kind"] for row in ROWS})
 
 
 @functools.cache
@@ -62,20 +62,6 @@ def listing(rows) -> str:
     )
 
 
-def test_table_is_wide():
-    positives = sum(row["expected"] == 1 for row in ROWS)
-    assert len(ROWS) >= 340 and len(KINDS) >= 20
-    assert 0.54 <= positives / len(ROWS) <= 0.6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_kind(kind):
-    wrong = [(row, grade(row["completion"], row["answer"])) for row in ROWS if row["kind"] == kind]
-    wrong = [(row, got) for row, got in wrong if got != row["expected"]]
-    assert not wrong, listing(wrong)
-
-
 @pytest.mark.parametrize("kind", sorted({row["kind"] for row in read_table(FORMS)}))
 def test_form(kind):
     """x ≠ 3, -x > -1, sets with ±, thousands in LaTeX, digits that are not ASCII's, and what looks like them."""
@@ -83,21 +69,6 @@ def test_form(kind):
     wrong = [(row, grade(row["completion"], row["answer"])) for row in rows]
     wrong = [(row, got) for row, got in wrong if got != row["expected"]]
     assert not wrong, listing(wrong)
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold", "prompt", "expected"),
-    [
-        ("2x = 6", "x = 3", "Solve 2x=6.", 0.0),
-        ("-x > -1", "x < 1", "Solve $-x > -1$ for x.", 0.0),
-        ("2x = 6", "x = 3", "Twice a number is 6.", 1.0),
-        ("-x > -1", "x < 1", "", 1.0),
-        ("x = 3", "x = 3", "Is x = 3?", 1.0),
-        ("y = 2", "y = 2.0", "Where is y = 2x + 1 equal to 5?", 1.0),
-    ],
-)
-def test_an_equation_of_the_prompt_is_no_answer(answer, gold, prompt, expected):
-    assert library().math_equivalence([prompt], [f"\\boxed{{{answer}}}"], [gold]) == [expected]
 
 
 # ------------------------------------------------------------------------------------------------ the worker's start
@@ -189,11 +160,9 @@ def test_all_comparisons_of_an_item_share_its_time(monkeypatch):
     grader._WORKER.stop()
 
 
-def test_agreement_and_no_false_positive():
+def test_every_row_of_the_table():
     wrong = [(row, got) for row, got in zip(ROWS, verdicts(), strict=True) if got != row["expected"]]
-    paid = [(row, got) for row, got in wrong if got]
-    assert not paid, listing(paid)
-    assert len(wrong) <= 0.01 * len(ROWS), listing(wrong)
+    assert not wrong, listing(wrong)
 
 
 def test_batch_equals_single_rows():
@@ -244,26 +213,6 @@ def test_same_verdicts_from_threads():
         threaded = list(pool.map(lambda row: grade(row["completion"], row["answer"]), ROWS))
     different = [(row, got) for row, got, own in zip(ROWS, threaded, verdicts(), strict=True) if got != own]
     assert not different, listing(different)
-
-
-@pytest.mark.long
-def test_same_verdicts_from_asyncio():
-    async def run():
-        jobs = [asyncio.to_thread(grade, row["completion"], row["answer"]) for row in ROWS]
-        return await asyncio.gather(*jobs)
-
-    library()
-    different = [(row, got) for row, got, own in zip(ROWS, asyncio.run(run()), verdicts(), strict=True) if got != own]
-    assert not different, listing(different)
-
-
-def test_time_in_a_thread():
-    """Where signals do not work, the limit holds as well."""
-    library()
-    hostile = [row for row in ROWS if row["kind"] == "hostile"]
-    with ThreadPoolExecutor(1) as pool:
-        times = list(pool.map(lambda row: seconds(row["completion"], row["answer"]), hostile))
-    assert max(times) < LIMIT
 
 
 @pytest.mark.long
@@ -318,6 +267,12 @@ def test_gsm8k(split):
         ("5 m/s", "5", "It moves at 5 m/s.", 1.0),
         (r"2\sqrt{2}", r"\sqrt{8}", r"Simplify \sqrt{8}.", 1.0),
         ("105", "105", "34+71=", 1.0),
+        ("2x = 6", "x = 3", "Solve 2x=6.", 0.0),
+        ("-x > -1", "x < 1", "Solve $-x > -1$ for x.", 0.0),
+        ("2x = 6", "x = 3", "Twice a number is 6.", 1.0),
+        ("-x > -1", "x < 1", "", 1.0),
+        ("x = 3", "x = 3", "Is x = 3?", 1.0),
+        ("y = 2", "y = 2.0", "Where is y = 2x + 1 equal to 5?", 1.0),
     ],
 )
 def test_a_task_is_no_answer(answer, gold, prompt, expected):
@@ -363,3 +318,15 @@ def test_random_expressions_equal_their_other_forms_and_no_others():
         wrong += [(off, first)] * (grader.math_equal(off, first) is not False)
         forms += len(others)
     assert forms > 60 and not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["so \\boxed{-4i}", "-4i"], {"score": 1.0, "answer": "-4i"}),
+        (["-4i", "4i"], {"score": 0.0, "answer": "-4i"}),
+        (["--", "-x^2", "-x^2"], {"score": 1.0, "answer": "-x^2"}),
+    ],
+)
+def test_answers_of_the_command_line_may_begin_with_a_minus(arguments, expected, capsys):
+    assert main(arguments) == 0 and json.loads(capsys.readouterr().out) == expected

@@ -168,6 +168,22 @@ def test_notes_about_a_question_are_no_part_of_it():
 UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
 
 
+@pytest.mark.parametrize(
+    ("name", "schema", "unread"),
+    [
+        ("schema", {"type": "object", "properties": {"age": {"type": "integer"}}}, False),
+        ("schema", '{"properties": {"age": true}}', False),
+        ("json_schema", {"$schema": "https://json-schema.org/draft/2020-12/schema"}, False),
+        ("schema", "CREATE TABLE people (age INTEGER)", True),
+        ("schema", {"people": ["age"], "type": ["id"]}, True),
+        ("schema", {"properties": {"rooms": "INTEGER"}}, True),
+        ("output_format", {"type": "object"}, True),
+    ],
+)
+def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, schema, unread):
+    assert bool(unread_parts({"prompt": "Who is it?", name: schema}, "Who is it?")) is unread
+
+
 @pytest.mark.parametrize("load", [load_prompts, load_task])
 def test_trainers_name_what_they_do_not_read(load, tmp_path, capsys):
     config = SimpleNamespace(

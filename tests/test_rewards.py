@@ -20,6 +20,9 @@ from conftest import ROOT, TINY_LM, load_module, script_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from parts.foundation.messages import UserError
+from parts.rewards.reward_forms import load_rewards
+
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 lib = load_module(LIBRARY, "script_reward_library")
 
@@ -606,11 +609,6 @@ def call(function, texts, chat=False, columns=COLUMNS):
     return function(prompts=["What is 6 * 7?"] * len(texts), completions=completions, **wanted)
 
 
-def test_every_function_of_the_issue_is_there():
-    assert set(LISTED) <= set(FUNCTIONS) and len(FUNCTIONS) >= 24
-    assert all(callable(getattr(lib, name)) for name in ("llm_judge", "reward_model", "combine", "AdaptiveReward"))
-
-
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -948,13 +946,19 @@ def test_threads_agree():
 
 
 def test_the_names_that_older_code_knows():
-    old = """exact_match_reward fuzzy_match_reward numeric_correctness_reward code_execution_reward
-        strict_xml_format_reward soft_xml_format_reward json_format_reward incremental_format_reward
-        ideal_length_reward min_length_reward reasoning_quality_reward citation_reward math_problem_reward
-        code_generation_reward code_block_format_reward no_syntax_error_reward""".split()
-    for name in [*old, *(f"{name}_reward" for name in LISTED[:-8])]:  # the last eight never had another name
-        assert getattr(lib, name) is getattr(lib, name.removesuffix("_reward"))
-    assert lib.no_repetition_penalty(None, ["no no no no no"])[0] < 0
+    assert set(LISTED) <= set(FUNCTIONS)
+    assert all(getattr(lib, f"{name}_reward") is getattr(lib, name) for name in [*LISTED, "llm_judge", "reward_model"])
+    assert lib.no_repetition_penalty is lib.repetition_penalty
+    for name in ("json_reward", "no_such_reward", "exact"):  # json is a module
+        with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of those"):
+            getattr(lib, name)
+    with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
+        load_rewards(f"{LIBRARY}:exactmatch")
+    spec = f"{LIBRARY}:exact_match_reward*0.5"
+    assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
+
+
+def test_reading_texts():
     assert lib.extract_xml_tag("a <x> b </x> <x>c</x>", "x") == "b" and lib.extract_xml_tag("<x>", "x") == ""
     assert lib.extract_code_block("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
     assert lib.extract_code_block("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"

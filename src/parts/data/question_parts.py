@@ -1,6 +1,7 @@
 """Columns that look like a part of the question: texts to read before it, options, images, a second text."""
 
 import functools
+import json
 import re
 import shlex
 from collections import Counter
@@ -25,6 +26,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -139,11 +141,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

@@ -141,10 +141,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -181,13 +181,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members

@@ -87,6 +87,12 @@ def has_mark(text: str) -> bool:
     return next(marks(text), None) is not None
 
 
+def visible(text: str) -> str:
+    """The text after the thinking part; "" while thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
+
+
 def narrow(text: str) -> str:
     """The text with full-width letters, digits and marks as ASCII's: Ｂ is B, ４２ is 42."""
     return text if text.isascii() else text.translate(_WIDE)

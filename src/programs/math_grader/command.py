@@ -3,11 +3,18 @@
 import argparse
 import json
 import os
+import re
 import sys
 
 from programs.math_grader.answers import final_answer
 from programs.math_grader.score import graded_rows, math_score
 from programs.math_grader.worker import _START_S, _WORKER, _math_worker
+
+
+def with_end_of_options(argv: list[str]) -> list[str]:
+    """The arguments with `--` before the first that begins with one minus: -4i is an answer, not an option."""
+    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
+    return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", help="JSONL file to grade instead")
     parser.add_argument("--completion_column", "--completion-column", default="completion", help="default: %(default)s")
     parser.add_argument("--answer_column", "--answer-column", default="answer", help="default: %(default)s")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
     _WORKER.patience_s = _START_S  # here a wait is better than no score

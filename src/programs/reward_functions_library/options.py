@@ -6,6 +6,7 @@ import json
 import math
 import re
 
+from parts.rewards.schema_examples import checker_of
 from programs.reward_functions_library.neighbour_files import _load
 
 
@@ -115,13 +116,8 @@ def _check_options(function, options: dict) -> None:
 
 @functools.lru_cache(256)
 def _validator(schema: str):
-    """A validator of a JSON Schema, which fetches nothing."""
-    import jsonschema
-    from referencing import Registry
-
-    kind = jsonschema.validators.validator_for(json.loads(schema), jsonschema.Draft202012Validator)
-    kind.check_schema(json.loads(schema))
-    return kind(json.loads(schema), registry=Registry())
+    """The checker of a JSON Schema as text."""
+    return checker_of(json.loads(schema))
 
 
 def _is_schema(schema) -> bool:
