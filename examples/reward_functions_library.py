@@ -14,20 +14,21 @@ and option value that is accepted; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#         59-82  answer marks     Final answers that worked solutions mark by a last line `#### 42`
-#        85-194  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       197-213  neighbour files  Loading the files beside this one
-#       216-359  options          Options of rewards, and which values make sense
-#       362-442  contract         What every reward function is and takes
-#       445-596  text parts       Finding answers, blocks and sections in texts
-#       599-756  correctness      Right answers
-#       759-829  programs         Programs that pass tests
-#       832-950  format           Layouts
-#      953-1071  length           Lengths
-#     1074-1172  style            Style and repetition
-#     1175-1353  judges           Models that judge
-#     1356-1469  combined         Rewards made of others
-#     1472-1518  presets          Presets, and other names
+#         60-83  answer marks     Final answers that worked solutions mark by a last line `#### 42`
+#        86-201  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       204-214  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#       217-233  neighbour files  Loading the files beside this one
+#       236-374  options          Options of rewards, and which values make sense
+#       377-457  contract         What every reward function is and takes
+#       460-605  text parts       Finding answers, blocks and sections in texts
+#       608-765  correctness      Right answers
+#       768-838  programs         Programs that pass tests
+#       841-959  format           Layouts
+#      962-1080  length           Lengths
+#     1083-1181  style            Style and repetition
+#     1184-1362  judges           Models that judge
+#     1365-1478  combined         Rewards made of others
+#     1481-1504  presets          Presets, and the names that older code knows
 
 import ast
 import asyncio
@@ -167,6 +168,12 @@ def has_mark(text: str) -> bool:
     return next(marks(text), None) is not None
 
 
+def visible(text: str) -> str:
+    """The text after the thinking part; "" while thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
+
+
 def narrow(text: str) -> str:
     """The text with full-width letters, digits and marks as ASCII's: Ｂ is B, ４２ is 42."""
     return text if text.isascii() else text.translate(_WIDE)
@@ -192,6 +199,19 @@ def corrected(text: str) -> str:
         if stated and rest.count("<answer>") == rest.count("</answer>"):
             return rest
     return text
+
+
+# -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
+
+
+def checker_of(schema):
+    """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
+    import jsonschema
+    from referencing import Registry
+
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    kind.check_schema(schema)
+    return kind(schema, registry=Registry())
 
 
 # ------------------------------------------ neighbour files (src/programs/reward_functions_library/neighbour_files.py)
@@ -322,13 +342,8 @@ def _check_options(function, options: dict) -> None:
 
 @functools.lru_cache(256)
 def _validator(schema: str):
-    """A validator of a JSON Schema, which fetches nothing."""
-    import jsonschema
-    from referencing import Registry
-
-    kind = jsonschema.validators.validator_for(json.loads(schema), jsonschema.Draft202012Validator)
-    kind.check_schema(json.loads(schema))
-    return kind(json.loads(schema), registry=Registry())
+    """The checker of a JSON Schema as text."""
+    return checker_of(json.loads(schema))
 
 
 def _is_schema(schema) -> bool:
@@ -496,20 +511,14 @@ def extract_code_block(text: str, language: str = "python") -> str:
     return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
 
 
-def _visible(text: str) -> str:
-    """The text after the thinking part; "" while thinking has not ended."""
-    text = text.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
-
-
 def _code(text: str) -> str:
     """The last Python block of the visible text, or all of it if it holds no fence."""
-    return extract_code_block(_visible(text)) if "```" in text else _visible(text)
+    return extract_code_block(visible(text)) if "```" in text else visible(text)
 
 
 def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
-    text = corrected(_visible(text)) if marked else _visible(text)
+    text = corrected(visible(text)) if marked else visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
     found = (
         [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
@@ -537,7 +546,7 @@ def _stated(text: str) -> list[str]:
 def _final(text: str, marked=True) -> str:
     """The marked answer, else all of the visible text."""
     found = extract_answer(text, marked)
-    return (corrected(_visible(text)) if marked else _visible(text)).strip() if found is None else found
+    return (corrected(visible(text)) if marked else visible(text)).strip() if found is None else found
 
 
 def _readings(text: str) -> tuple[str, str]:
@@ -811,7 +820,7 @@ def code_block_format(text, *, language="python"):
     r"""1 if the visible text has exactly one closed, non-empty fenced block, with that label, else 0: {0, 1}, w 0.1.
     >>> code_block_format(None, ["```python\nx = 1\n```", "x = 1"])
     [1.0, 0.0]"""
-    blocks = [(label, bool(content.strip())) for label, content in _blocks(_visible(text))]
+    blocks = [(label, bool(content.strip())) for label, content in _blocks(visible(text))]
     return blocks == [(language.lower(), True)]
 
 
@@ -1486,33 +1495,10 @@ CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1)
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
 
-citation_reward = citation
-code_block_format_reward = code_block_format
-code_execution_reward = code_execution
-code_generation_reward = code_generation
-cosine_scaled_reward = cosine_scaled
-exact_match_reward = exact_match
-fuzzy_match_reward = fuzzy_match
-gsm8k_reward = gsm8k
-ideal_length_reward = ideal_length
-incremental_format_reward = incremental_format
-json_format_reward = json_format
-json_schema_reward = json_schema
-language_consistency_reward = language_consistency
-math_equivalence_reward = math_equivalence
-math_problem_reward = math_problem
-max_length_penalty_reward = max_length_penalty
-min_length_reward = min_length
-multiple_choice_reward = multiple_choice
-no_repetition_reward = no_repetition
-no_syntax_error_reward = no_syntax_error
-numeric_correctness_reward = numeric_correctness
-reasoning_quality_reward = reasoning_quality
-repetition_penalty_reward = repetition_penalty
-soft_overlong_punishment_reward = soft_overlong_punishment
-soft_xml_format_reward = soft_xml_format
-strict_xml_format_reward = strict_xml_format
-tag_count_reward = tag_count
-think_format_reward = think_format
-llm_judge_reward, reward_model_reward = llm_judge, reward_model
-no_repetition_penalty = repetition_penalty
+
+def __getattr__(name: str):
+    """The names that older code knows: `exact_match_reward` is `exact_match`."""
+    known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
+    if not callable(known):
+        raise AttributeError(f"got no reward {name!r}; try one of those that `reward_preflight.py --list` shows")
+    return known

@@ -67,21 +67,21 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 #     1090-1096  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
 #     1099-1291  user code         What a reward may change of the process: it and the trainer have each their own
 #     1294-1445  schema examples   An example of what a JSON Schema accepts, for tests of rewards
-#     1448-1599  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     1602-1866  new reward texts  Text of a new reward: the parts by task
-#     1869-2110  port texts        Text of a port
-#     2113-2187  recipes           Which parts a task takes
-#     2190-2251  assembly          Putting texts together
-#     2254-2430  check texts       Text of checks and self-tests
-#     2433-2525  rubric            Rules of a rubric as code
-#     2528-2708  json reward       The task json_schema: text of the reward, and the cases of its self-test
-#     2711-2787  new reward        A new reward
-#     2790-2863  weights           The weights of a list of rewards
-#     2866-3006  ports             Ports between TRL and verl
-#     3009-3322  code trial        The shortest code reward, and the programs that it is tried on
-#     3325-3386  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
-#     3389-3556  short             The shortest files: a final number, and a port with the reward inside
-#     3559-3802  command           The command line
+#     1448-1601  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     1604-1868  new reward texts  Text of a new reward: the parts by task
+#     1871-2112  port texts        Text of a port
+#     2115-2189  recipes           Which parts a task takes
+#     2192-2253  assembly          Putting texts together
+#     2256-2432  check texts       Text of checks and self-tests
+#     2435-2527  rubric            Rules of a rubric as code
+#     2530-2710  json reward       The task json_schema: text of the reward, and the cases of its self-test
+#     2713-2789  new reward        A new reward
+#     2792-2865  weights           The weights of a list of rewards
+#     2868-3008  ports             Ports between TRL and verl
+#     3011-3324  code trial        The shortest code reward, and the programs that it is tried on
+#     3327-3388  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
+#     3391-3558  short             The shortest files: a final number, and a port with the reward inside
+#     3561-3804  command           The command line
 
 import argparse
 import ast
@@ -1535,10 +1535,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -1575,13 +1575,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members

@@ -36,33 +36,33 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       587-718  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
 #       721-901  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       904-941  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      944-1100  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1103-1165  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1168-1259  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1262-1270  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1273-1293  prompts            Prompts as token ids, for training and held out
-#     1296-1365  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1368-1378  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1381-1440  bad rows           Errors of rows, and limits
-#     1443-1484  media              Columns that hold images, video or audio
-#     1487-1642  messages           Chat messages
-#     1645-1813  json values        JSON values, one at a time, in bounded memory
-#     1816-1972  test checks        Tests that can be run at all
-#     1975-2131  answers and tests  Reference answers and tests, and the columns that may hold them
-#     2134-2211  passages           Texts that a question is about: passages, documents, tables
-#     2214-2432  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
-#     2435-2718  choices            Questions with choices
-#     2721-3119  forms              The forms that rows come in
-#     3122-3204  written rows       Rows that this script wrote before, or that verl reads
-#     3207-3384  form names         Forms by name, and which one a row has
-#     3387-3587  records            Records of each file format
-#     3590-3737  reading            Files, globs, hub and settings of reading
-#     3740-4063  writing            Rows written for each target
-#     4066-4377  row reader         Rows read, checked and counted
-#     4380-4531  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     4534-4599  inspection         Statistics of a data set
-#     4602-4643  held out           Held-out rows: which rows leave the training data, all those of a prompt together
-#     4646-4958  command            The command line
+#      944-1117  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1120-1182  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1185-1276  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1279-1287  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1290-1310  prompts            Prompts as token ids, for training and held out
+#     1313-1382  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1385-1395  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1398-1457  bad rows           Errors of rows, and limits
+#     1460-1501  media              Columns that hold images, video or audio
+#     1504-1659  messages           Chat messages
+#     1662-1830  json values        JSON values, one at a time, in bounded memory
+#     1833-1989  test checks        Tests that can be run at all
+#     1992-2148  answers and tests  Reference answers and tests, and the columns that may hold them
+#     2151-2228  passages           Texts that a question is about: passages, documents, tables
+#     2231-2449  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2452-2735  choices            Questions with choices
+#     2738-3136  forms              The forms that rows come in
+#     3139-3221  written rows       Rows that this script wrote before, or that verl reads
+#     3224-3401  form names         Forms by name, and which one a row has
+#     3404-3604  records            Records of each file format
+#     3607-3754  reading            Files, globs, hub and settings of reading
+#     3757-4080  writing            Rows written for each target
+#     4083-4394  row reader         Rows read, checked and counted
+#     4397-4548  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     4551-4616  inspection         Statistics of a data set
+#     4619-4660  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4663-4975  command            The command line
 
 import argparse
 import array
@@ -960,6 +960,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1074,11 +1075,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

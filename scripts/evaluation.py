@@ -49,55 +49,55 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #      950-1081  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
 #     1084-1264  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1267-1419  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1422-1606  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1609-1746  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1749-1763  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1766-1779  prompts             Prompts as token ids, for training and held out
-#     1782-1793  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1796-1842  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1845-1875  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1878-2070  user code           What a reward may change of the process: it and the trainer have each their own
-#     2073-2321  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2324-2479  reward calls        Calling rewards: one event loop for async ones, with limits and retries
-#     2482-2604  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
-#     2607-2759  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2762-2965  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2968-3108  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3111-3173  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3176-3431  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3434-3583  conversations       The record of a conversation with an environment, and what the environment says …
-#     3586-3741  play                Playing conversations of a policy with environments: all that are open are …
-#     3744-3915  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3918-4218  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4221-4231  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4234-4548  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4551-4718  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4721-4891  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4894-5099  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5102-5166  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5169-5185  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5188-5220  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5223-5373  paired tests        Intervals, paired tests, pass@k
-#     5376-5418  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5421-5543  settings            Settings
-#     5546-5623  extraction          Answers and formats found in completions
-#     5626-5665  rows and siblings   Rows, and the scripts beside this one
-#     5668-5965  tasks               What a task is; generation, mathematics, code
-#     5968-6090  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6093-6181  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6184-6232  prompts             Shots, templates, encoding
-#     6235-6318  cache               Completions that were computed before
-#     6321-6449  environment task    Conversations of the model with an environment
-#     6452-6531  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6534-6572  report              The table on the screen
-#     6575-6789  run                 Running the tasks
-#     6792-6841  task table          Tasks by name
-#     6844-6911  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     6914-7127  local model         A model of transformers: batched sampling and scoring
-#     7130-7231  vllm and servers    Models in vLLM and on servers
-#     7234-7259  models              Opening the models that were named
-#     7262-7276  comparison          Two runs compared, row by row
-#     7279-7322  command             The command line
+#     1422-1623  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1626-1763  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1766-1780  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1783-1796  prompts             Prompts as token ids, for training and held out
+#     1799-1810  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1813-1859  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1862-1892  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1895-2087  user code           What a reward may change of the process: it and the trainer have each their own
+#     2090-2340  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2343-2498  reward calls        Calling rewards: one event loop for async ones, with limits and retries
+#     2501-2623  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
+#     2626-2778  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2781-2984  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2987-3127  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3130-3192  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3195-3450  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3453-3602  conversations       The record of a conversation with an environment, and what the environment says …
+#     3605-3760  play                Playing conversations of a policy with environments: all that are open are …
+#     3763-3934  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3937-4237  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4240-4250  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4253-4567  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4570-4737  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4740-4910  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4913-5118  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5121-5185  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5188-5204  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5207-5239  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5242-5392  paired tests        Intervals, paired tests, pass@k
+#     5395-5437  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5440-5562  settings            Settings
+#     5565-5642  extraction          Answers and formats found in completions
+#     5645-5684  rows and siblings   Rows, and the scripts beside this one
+#     5687-5984  tasks               What a task is; generation, mathematics, code
+#     5987-6109  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6112-6200  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6203-6251  prompts             Shots, templates, encoding
+#     6254-6337  cache               Completions that were computed before
+#     6340-6468  environment task    Conversations of the model with an environment
+#     6471-6550  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6553-6591  report              The table on the screen
+#     6594-6808  run                 Running the tasks
+#     6811-6860  task table          Tasks by name
+#     6863-6930  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     6933-7146  local model         A model of transformers: batched sampling and scoring
+#     7149-7250  vllm and servers    Models in vLLM and on servers
+#     7253-7278  models              Opening the models that were named
+#     7281-7295  comparison          Two runs compared, row by row
+#     7298-7341  command             The command line
 
 import argparse
 import ast
@@ -1438,6 +1438,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1552,11 +1553,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2199,10 +2216,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -2239,13 +2256,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members

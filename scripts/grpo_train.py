@@ -48,54 +48,54 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1127-1258  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
 #     1261-1441  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
 #     1444-1607  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1610-1794  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1797-1985  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1988-2026  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2029-2108  prompts                Prompts as token ids, for training and held out
-#     2111-2198  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2201-2226  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2229-2421  user code              What a reward may change of the process: it and the trainer have each their own
-#     2424-2672  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2675-2830  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2833-2892  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2895-3070  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3073-3276  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3279-3419  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3422-3484  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3487-3742  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3745-3894  conversations          The record of a conversation with an environment, and what the environment …
-#     3897-4064  play                   Playing conversations of a policy with environments: all that are open are …
-#     4067-4221  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4224-4537  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4540-4685  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4688-4759  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4762-4838  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4841-4859  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4862-5112  memory                 The memory that a run will need, from the shape of its networks
-#     5115-5190  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5193-5297  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5300-5421  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5424-5467  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5470-5559  summary                summary.json and the lines at the end of a run
-#     5562-5676  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5679-5697  paired tests           Intervals, paired tests, pass@k
-#     5700-6110  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6113-6131  data                   Prompts as a data set
-#     6134-6203  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6206-6277  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6280-6328  trl arguments          Our settings as TRL's
-#     6331-6508  rewards                Rewards as TRL calls them, checked and logged
-#     6511-6593  stages                 Stages of rewards over a run
-#     6596-6724  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6727-6835  evaluation             Held-out evaluation with greedy completions
-#     6838-6896  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6899-6990  checkpoints            Resume points, and the exported model
-#     6993-7114  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7117-7415  trainer                TRL's trainer with exact resume and our logs
-#     7418-7503  prepare                All that is loaded and checked before the first step
-#     7506-7550  memory                 The memory that a run will need
-#     7553-7603  dry run                --dry_run: settings, batch arithmetic, memory
-#     7606-7694  run                    The run and the command line
+#     1610-1811  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1814-2002  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     2005-2043  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2046-2125  prompts                Prompts as token ids, for training and held out
+#     2128-2215  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2218-2243  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2246-2438  user code              What a reward may change of the process: it and the trainer have each their own
+#     2441-2691  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2694-2849  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2852-2911  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2914-3089  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3092-3295  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3298-3438  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3441-3503  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3506-3761  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3764-3913  conversations          The record of a conversation with an environment, and what the environment …
+#     3916-4083  play                   Playing conversations of a policy with environments: all that are open are …
+#     4086-4240  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4243-4556  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4559-4704  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4707-4778  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4781-4857  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4860-4878  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4881-5131  memory                 The memory that a run will need, from the shape of its networks
+#     5134-5209  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5212-5316  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5319-5440  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5443-5486  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5489-5578  summary                summary.json and the lines at the end of a run
+#     5581-5695  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5698-5716  paired tests           Intervals, paired tests, pass@k
+#     5719-6129  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6132-6150  data                   Prompts as a data set
+#     6153-6222  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6225-6296  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6299-6347  trl arguments          Our settings as TRL's
+#     6350-6527  rewards                Rewards as TRL calls them, checked and logged
+#     6530-6612  stages                 Stages of rewards over a run
+#     6615-6743  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6746-6854  evaluation             Held-out evaluation with greedy completions
+#     6857-6915  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6918-7009  checkpoints            Resume points, and the exported model
+#     7012-7133  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7136-7434  trainer                TRL's trainer with exact resume and our logs
+#     7437-7522  prepare                All that is loaded and checked before the first step
+#     7525-7569  memory                 The memory that a run will need
+#     7572-7622  dry run                --dry_run: settings, batch arithmetic, memory
+#     7625-7713  run                    The run and the command line
 
 import argparse
 import ast
@@ -1626,6 +1626,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1740,11 +1741,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2550,10 +2567,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -2590,13 +2607,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members

@@ -36,7 +36,7 @@ The reward library loads this file when a function grades mathematics.
 #     1144-1165  equal answers   Equality of two answers
 #     1168-1325  answers         The answer of a completion, and of a row
 #     1328-1379  score           The score of a completion
-#     1382-1420  command         The command line
+#     1382-1426  command         The command line
 
 import argparse
 import cmath
@@ -1382,6 +1382,12 @@ def graded_rows(path: str, completion: str, answer: str):
 # ----------------------------------------------------------------------- command (src/programs/math_grader/command.py)
 
 
+def with_end_of_options(argv: list[str]) -> list[str]:
+    """The arguments with `--` before the first that begins with one minus: -4i is an answer, not an option."""
+    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
+    return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line: one JSON line a text on stdout; return the exit code."""
     parser = argparse.ArgumentParser(
@@ -1395,7 +1401,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", help="JSONL file to grade instead")
     parser.add_argument("--completion_column", "--completion-column", default="completion", help="default: %(default)s")
     parser.add_argument("--answer_column", "--answer-column", default="answer", help="default: %(default)s")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
     _WORKER.patience_s = _START_S  # here a wait is better than no score

@@ -44,16 +44,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       305-336  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       339-442  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
 #       445-487  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       490-674  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       677-709  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#       712-904  user code       What a reward may change of the process: it and the trainer have each their own
-#       907-970  reward forms    The forms that a reward function may have, loading one, and its arguments
-#       973-988  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#      991-1034  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1037-1265  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1268-1390  saved model     What a run has saved, judged by other code than its own
-#     1393-1541  training        The check of a page, its run, and what both come to
-#     1544-1735  command         The command line
+#       490-691  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       694-726  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#       729-921  user code       What a reward may change of the process: it and the trainer have each their own
+#       924-987  reward forms    The forms that a reward function may have, loading one, and its arguments
+#      990-1005  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1008-1051  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1054-1282  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1285-1407  saved model     What a run has saved, judged by other code than its own
+#     1410-1558  training        The check of a page, its run, and what both come to
+#     1561-1752  command         The command line
 
 import argparse
 import ast
@@ -506,6 +506,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -620,11 +621,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -937,10 +954,10 @@ def import_file(what: str, spec: str, file: str):
     return module
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 

@@ -50,53 +50,53 @@ policy, 128 + n saved and stopped by signal n.
 #     1213-1344  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
 #     1347-1527  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1530-1693  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1696-1880  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1883-2071  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2074-2112  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2115-2194  prompts           Prompts as token ids, for training and held out
-#     2197-2202  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2205-2230  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2233-2425  user code         What a reward may change of the process: it and the trainer have each their own
-#     2428-2676  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2679-2834  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2837-2959  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2962-3429  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3432-3668  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3671-3943  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3946-4271  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4274-4519  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4522-4746  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4749-4911  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4914-5123  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5126-5323  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5326-5404  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5407-5460  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5463-5615  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5618-5821  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5824-6108  memory            The memory that a run will need, from the shape of its networks
-#     6111-6186  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6189-6293  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6296-6417  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6420-6512  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6515-6558  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6561-6650  summary           summary.json and the lines at the end of a run
-#     6653-6929  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     6932-6950  paired tests      Intervals, paired tests, pass@k
-#     6953-7086  settings          Settings of the trainer and what contradicts what
-#     7089-7156  objective         Divergences between student and teacher
-#     7159-7204  data              Rows with completions of their own, and which teacher a row goes to
-#     7207-7466  teachers          Teachers: local networks and servers
-#     7469-7506  models            Student, teachers and the optional reward
-#     7509-7540  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7543-7567  rollout           The batch of a step
-#     7570-7614  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7617-7641  advantages        The advantages of teacher and rewards
-#     7644-7739  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7742-7897  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7900-8035  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8038-8066  memory            The memory that a run will need
-#     8069-8105  dry run           --dry_run: settings, batch arithmetic, memory
-#     8108-8152  run               The loop of a run and the command line
+#     1696-1897  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1900-2088  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2091-2129  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2132-2211  prompts           Prompts as token ids, for training and held out
+#     2214-2219  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2222-2247  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2250-2442  user code         What a reward may change of the process: it and the trainer have each their own
+#     2445-2695  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2698-2853  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2856-2978  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2981-3448  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3451-3687  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3690-3962  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3965-4290  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4293-4538  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4541-4765  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4768-4930  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4933-5142  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5145-5342  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5345-5423  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5426-5479  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5482-5634  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5637-5840  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5843-6127  memory            The memory that a run will need, from the shape of its networks
+#     6130-6205  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6208-6312  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6315-6436  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6439-6531  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6534-6577  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6580-6669  summary           summary.json and the lines at the end of a run
+#     6672-6948  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     6951-6969  paired tests      Intervals, paired tests, pass@k
+#     6972-7105  settings          Settings of the trainer and what contradicts what
+#     7108-7175  objective         Divergences between student and teacher
+#     7178-7223  data              Rows with completions of their own, and which teacher a row goes to
+#     7226-7485  teachers          Teachers: local networks and servers
+#     7488-7525  models            Student, teachers and the optional reward
+#     7528-7559  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7562-7586  rollout           The batch of a step
+#     7589-7633  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7636-7660  advantages        The advantages of teacher and rewards
+#     7663-7758  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7761-7916  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7919-8054  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8057-8085  memory            The memory that a run will need
+#     8088-8124  dry run           --dry_run: settings, batch arithmetic, memory
+#     8127-8171  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -1712,6 +1712,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1826,11 +1827,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2554,10 +2571,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -2594,13 +2611,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members

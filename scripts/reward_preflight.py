@@ -71,47 +71,47 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #       785-916  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
 #      919-1099  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
 #     1102-1265  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1268-1452  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1455-1517  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1520-1708  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1711-1770  prompts                Prompts as token ids, for training and held out
-#     1773-1851  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1854-1884  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1887-2079  user code              What a reward may change of the process: it and the trainer have each their own
-#     2082-2233  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2236-2484  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2487-2642  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2645-2767  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2770-2922  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2925-3128  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3131-3271  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3274-3336  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3339-3594  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3597-3746  conversations          The record of a conversation with an environment, and what the environment …
-#     3749-3904  play                   Playing conversations of a policy with environments: all that are open are …
-#     3907-3994  play setup             What conversations are played with, and scored by: shared by all programs …
-#     3997-4353  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4356-4366  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4369-4641  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4644-4773  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4776-4970  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4973-5177  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5180-5364  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5367-5382  thresholds             Limits of the checks
-#     5385-5488  rows and gold          Rows, and the reference completion of each
-#     5491-5678  probes                 Completions that must not pay
-#     5681-5900  reward process         The reward's own process, with a time limit
-#     5903-6055  policies               What scripted policies say to an environment: the answers of one …
-#     6058-6261  environment process    The environment's own process: conversations with scripted policies, played …
-#     6264-6352  scoring                Scores of completions, graded
-#     6355-6710  preflight              The checks and the verdict
-#     6713-6746  inputs                 Rewards, data and samples that were named
-#     6749-7038  environment preflight  The checks of an environment and the verdict
-#     7041-7108  report                 The report
-#     7111-7149  environment report     The report of an environment
-#     7152-7252  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7255-7325  modes                  --list, --score, and the preflight
-#     7328-7539  command                The command line
+#     1268-1469  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1472-1534  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1537-1725  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1728-1787  prompts                Prompts as token ids, for training and held out
+#     1790-1868  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1871-1901  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     1904-2096  user code              What a reward may change of the process: it and the trainer have each their own
+#     2099-2250  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2253-2503  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2506-2661  reward calls           Calling rewards: one event loop for async ones, with limits and retries
+#     2664-2786  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
+#     2789-2941  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2944-3147  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3150-3290  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3293-3355  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3358-3613  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3616-3765  conversations          The record of a conversation with an environment, and what the environment …
+#     3768-3923  play                   Playing conversations of a policy with environments: all that are open are …
+#     3926-4013  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4016-4372  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4375-4385  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4388-4660  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4663-4792  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4795-4989  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4992-5196  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5199-5383  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5386-5401  thresholds             Limits of the checks
+#     5404-5507  rows and gold          Rows, and the reference completion of each
+#     5510-5697  probes                 Completions that must not pay
+#     5700-5919  reward process         The reward's own process, with a time limit
+#     5922-6074  policies               What scripted policies say to an environment: the answers of one …
+#     6077-6280  environment process    The environment's own process: conversations with scripted policies, played …
+#     6283-6371  scoring                Scores of completions, graded
+#     6374-6729  preflight              The checks and the verdict
+#     6732-6765  inputs                 Rewards, data and samples that were named
+#     6768-7057  environment preflight  The checks of an environment and the verdict
+#     7060-7127  report                 The report
+#     7130-7168  environment report     The report of an environment
+#     7171-7271  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7274-7344  modes                  --list, --score, and the preflight
+#     7347-7558  command                The command line
 
 import argparse
 import ast
@@ -1284,6 +1284,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1398,11 +1399,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2362,10 +2379,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -2402,13 +2419,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members

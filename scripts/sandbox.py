@@ -29,21 +29,22 @@ Deliberately left out: languages other than Python; programs that need processes
 """
 
 # Contents
-#        89-105  errors         What the sandbox raises
-#       108-129  limits         Limits on what crosses from a program, and the layers around it
-#       132-463  values         Messages and values between the processes
-#       466-755  kernel         Layers of the kernel: seccomp, Landlock, namespaces
-#       758-837  verdicts       Verdicts
-#      840-1130  judge objects  What a judge shows of the program
-#     1133-1358  judge          The judge of Python tests
-#     1361-1568  child          Inside a forked process
-#     1571-1942  server         The fork server
-#     1945-2036  endpoint       A service elsewhere
-#     2039-2215  process        The sandbox and its processes
-#     2218-2329  python tests   Tests in Python, read and sorted
-#     2332-2589  answers        The program in what a model wrote
-#     2592-2915  run code       The caller's side
-#     2918-3031  command        The command line
+#         90-96  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#        99-115  errors          What the sandbox raises
+#       118-139  limits          Limits on what crosses from a program, and the layers around it
+#       142-473  values          Messages and values between the processes
+#       476-765  kernel          Layers of the kernel: seccomp, Landlock, namespaces
+#       768-847  verdicts        Verdicts
+#      850-1140  judge objects   What a judge shows of the program
+#     1143-1368  judge           The judge of Python tests
+#     1371-1578  child           Inside a forked process
+#     1581-1952  server          The fork server
+#     1955-2046  endpoint        A service elsewhere
+#     2049-2225  process         The sandbox and its processes
+#     2228-2339  python tests    Tests in Python, read and sorted
+#     2342-2593  answers         The program in what a model wrote
+#     2596-2919  run code        The caller's side
+#     2922-3035  command         The command line
 
 import argparse
 import array
@@ -85,6 +86,15 @@ import time
 import types
 import warnings
 from dataclasses import asdict, dataclass, field
+
+# ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
+
+
+def visible(text: str) -> str:
+    """The text after the thinking part; "" while thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
+
 
 # ----------------------------------------------------------------------------- errors (src/programs/sandbox/errors.py)
 
@@ -2415,12 +2425,6 @@ def source_names(source: str) -> tuple[set, set, set]:
         if inner.get_name() == "Solution":
             defined |= {symbol.get_name() for symbol in inner.get_symbols() if symbol.is_assigned()}
     return defined, imported, needed - defined - imported - vars(builtins).keys()
-
-
-def visible(text: str) -> str:
-    """The text after the thinking part; "" while thinking has not ended."""
-    text = text.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
 
 
 def parts_of(text: str) -> list[Part]:

@@ -59,45 +59,45 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 #     1044-1175  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
 #     1178-1358  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1361-1530  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1533-1717  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1720-1908  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1911-1943  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1946-2025  prompts           Prompts as token ids, for training and held out
-#     2028-2106  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2109-2160  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2163-2188  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2191-2383  user code         What a reward may change of the process: it and the trainer have each their own
-#     2386-2634  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2637-2792  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2795-2917  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2920-3387  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3390-3570  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3573-3845  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3848-4058  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4061-4255  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4258-4482  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4485-4647  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4650-4859  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4862-5059  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5062-5116  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5119-5137  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5140-5372  memory            The memory that a run will need, from the shape of its networks
-#     5375-5450  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5453-5574  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5577-5596  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5599-5642  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5645-5655  paired tests      Intervals, paired tests, pass@k
-#     5658-5800  settings          Settings of the warm start and what contradicts what
-#     5803-5829  whole files       Files that appear whole or not at all
-#     5832-5854  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5857-5954  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5957-6109  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6112-6260  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6263-6355  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6358-6544  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6547-6597  handover          What comes after the warm start: final/, and the command of the RL run
-#     6600-6663  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6666-6836  run               The rounds and the command line
+#     1533-1734  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1737-1925  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1928-1960  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1963-2042  prompts           Prompts as token ids, for training and held out
+#     2045-2123  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2126-2177  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2180-2205  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
+#     2208-2400  user code         What a reward may change of the process: it and the trainer have each their own
+#     2403-2653  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2656-2811  reward calls      Calling rewards: one event loop for async ones, with limits and retries
+#     2814-2936  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
+#     2939-3406  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3409-3589  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3592-3864  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3867-4077  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4080-4274  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4277-4501  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4504-4666  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4669-4878  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4881-5078  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5081-5135  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5138-5156  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5159-5391  memory            The memory that a run will need, from the shape of its networks
+#     5394-5469  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5472-5593  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5596-5615  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5618-5661  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5664-5674  paired tests      Intervals, paired tests, pass@k
+#     5677-5819  settings          Settings of the warm start and what contradicts what
+#     5822-5848  whole files       Files that appear whole or not at all
+#     5851-5873  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5876-5973  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     5976-6128  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6131-6279  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6282-6374  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6377-6563  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6566-6616  handover          What comes after the warm start: final/, and the command of the RL run
+#     6619-6682  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6685-6855  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -1549,6 +1549,7 @@ DOUBTFUL = (
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
@@ -1663,11 +1664,27 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_json_schema(name: str, value) -> bool:
+    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    if not isinstance(schema, dict):
+        return False
+    properties, kind = schema.get("properties"), schema.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, found = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2512,10 +2529,10 @@ def list_weights(spec: str, members: dict, found: list, named: str) -> list[floa
     return weights
 
 
-def is_reward(member) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one."""
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
-        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
         return False
 
@@ -2552,13 +2569,15 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = members.get(name)
+    found = getattr(module, name, None)
     if isinstance(found, list) and found and all(map(callable, found)):
         return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
