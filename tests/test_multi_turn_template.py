@@ -119,11 +119,8 @@ def test_what_it_shares_with_grpo_is_the_same(name):
     assert body(PAGE, name) == body(GRPO, name)
 
 
-def test_it_stays_a_page_and_is_as_long_as_the_documents_say():
-    count = len(PAGE.read_text(encoding="utf-8").splitlines())
-    assert count <= 365
-    for document in ("SKILL.md", "README.md"):
-        assert re.search(rf"multi_turn.*\({count}\)", (ROOT / document).read_text(encoding="utf-8")), document
+def test_it_stays_a_page():
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 365
 
 
 # ------------------------------------------------------------------------------------------------ tokens

@@ -35,9 +35,9 @@ def engines(tmp_path_factory):
         if family not in made:
             config.model = save_random_model(family, tmp_path_factory.mktemp(family))
             made[family] = HFEngine(config, load_models(config, torch.device("cpu")))
-        found = HFEngine.__new__(HFEngine)
-        found.config, found.models, found.decoding = config, made[family].models, made[family].decoding
-        return found
+        loaded, copy = made[family], HFEngine.__new__(HFEngine)
+        copy.__dict__ = {**vars(loaded), "config": config}
+        return copy
 
     return engine
 
@@ -127,7 +127,7 @@ def test_a_device_is_waited_for_every_few_tokens_and_nothing_changes(engines, mo
     monkeypatch.setattr(sampling, "steps_between_looks", lambda device: 4)
     check(engine, PROMPTS, engine.generate(PROMPTS, noise(5)), noise(5))
     played(engine, turn_sampler(engine))
-    engine.models = dataclasses.replace(engine.models, eos_ids=[engine.models.pad_id])  # no row leaves
+    engine.end_ids = torch.tensor([engine.models.pad_id])  # no row leaves
     states, mask, cache = engine.read(PROMPTS)
     with Waits() as waits:
         engine.sample(states, mask, cache, noise(5))
