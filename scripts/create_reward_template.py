@@ -55,33 +55,32 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 """
 
 # Contents
-#       129-168  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       171-175  bundle            Where this bundle and its embedded model, data and rewards lie
-#       178-309  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       312-332  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       335-611  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       614-745  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       748-887  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      890-1023  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1026-1087  extracts          The part of a Python file that some of its names need, as a file of its own
-#     1090-1096  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1099-1291  user code         What a reward may change of the process: it and the trainer have each their own
-#     1294-1445  schema examples   An example of what a JSON Schema accepts, for tests of rewards
-#     1448-1601  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     1604-1868  new reward texts  Text of a new reward: the parts by task
-#     1871-2112  port texts        Text of a port
-#     2115-2189  recipes           Which parts a task takes
-#     2192-2253  assembly          Putting texts together
-#     2256-2432  check texts       Text of checks and self-tests
-#     2435-2527  rubric            Rules of a rubric as code
-#     2530-2710  json reward       The task json_schema: text of the reward, and the cases of its self-test
-#     2713-2789  new reward        A new reward
-#     2792-2865  weights           The weights of a list of rewards
-#     2868-3008  ports             Ports between TRL and verl
-#     3011-3324  code trial        The shortest code reward, and the programs that it is tried on
-#     3327-3388  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
-#     3391-3558  short             The shortest files: a final number, and a port with the reward inside
-#     3561-3804  command           The command line
+#       127-166  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       169-173  bundle            Where this bundle and its embedded model, data and rewards lie
+#       176-307  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       310-330  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       333-609  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       612-743  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       746-885  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      888-1021  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1024-1085  extracts          The part of a Python file that some of its names need, as a file of its own
+#     1088-1246  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     1249-1400  schema examples   An example of what a JSON Schema accepts, for tests of rewards
+#     1403-1597  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     1600-1864  new reward texts  Text of a new reward: the parts by task
+#     1867-2108  port texts        Text of a port
+#     2111-2185  recipes           Which parts a task takes
+#     2188-2249  assembly          Putting texts together
+#     2252-2428  check texts       Text of checks and self-tests
+#     2431-2523  rubric            Rules of a rubric as code
+#     2526-2706  json reward       The task json_schema: text of the reward, and the cases of its self-test
+#     2709-2785  new reward        A new reward
+#     2788-2861  weights           The weights of a list of rewards
+#     2864-3004  ports             Ports between TRL and verl
+#     3007-3320  code trial        The shortest code reward, and the programs that it is tried on
+#     3323-3384  short texts       Text of the shortest files, which a command tries in place of a self-test inside them
+#     3387-3554  short             The shortest files: a final number, and a port with the reward inside
+#     3557-3800  command           The command line
 
 import argparse
 import ast
@@ -94,7 +93,6 @@ import functools
 import gc
 import gzip
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -1087,7 +1085,7 @@ def extract(source: str, names: list[str]) -> str:
     return text
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def trial_texts(gold: str) -> list[str]:
@@ -1095,8 +1093,6 @@ def trial_texts(gold: str) -> list[str]:
     right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
-
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -1245,47 +1241,6 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     self.leave(states_of_process(), self.ours)
-
-
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
 
 
 REWARD_STATE = OwnState()
@@ -1465,6 +1420,47 @@ def is_per_sample(function) -> bool:
     got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
     need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
     return bool(one)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):

@@ -39,65 +39,63 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       151-214  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       217-222  bundle              Where this bundle and its embedded model, data and rewards lie
-#       225-379  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       382-516  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       519-626  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       629-668  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       671-947  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      950-1081  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1084-1264  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1267-1419  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1422-1623  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1626-1763  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1766-1780  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1783-1796  prompts             Prompts as token ids, for training and held out
-#     1799-1810  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1813-1859  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1862-1892  reward texts        Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1895-2087  user code           What a reward may change of the process: it and the trainer have each their own
-#     2090-2340  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2343-2498  reward calls        Calling rewards: one event loop for async ones, with limits and retries
-#     2501-2623  rewards             The reward of a run: a weighted sum of functions; what one that raises or …
-#     2626-2778  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2781-2984  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2987-3127  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3130-3192  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3195-3450  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3453-3602  conversations       The record of a conversation with an environment, and what the environment says …
-#     3605-3760  play                Playing conversations of a policy with environments: all that are open are …
-#     3763-3934  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3937-4237  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4240-4250  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4253-4567  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4570-4737  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4740-4910  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4913-5118  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5121-5185  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5188-5204  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5207-5239  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5242-5392  paired tests        Intervals, paired tests, pass@k
-#     5395-5437  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5440-5562  settings            Settings
-#     5565-5642  extraction          Answers and formats found in completions
-#     5645-5684  rows and siblings   Rows, and the scripts beside this one
-#     5687-5984  tasks               What a task is; generation, mathematics, code
-#     5987-6109  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6112-6200  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6203-6251  prompts             Shots, templates, encoding
-#     6254-6337  cache               Completions that were computed before
-#     6340-6468  environment task    Conversations of the model with an environment
-#     6471-6550  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6553-6591  report              The table on the screen
-#     6594-6808  run                 Running the tasks
-#     6811-6860  task table          Tasks by name
-#     6863-6930  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     6933-7146  local model         A model of transformers: batched sampling and scoring
-#     7149-7250  vllm and servers    Models in vLLM and on servers
-#     7253-7278  models              Opening the models that were named
-#     7281-7295  comparison          Two runs compared, row by row
-#     7298-7341  command             The command line
+#       148-211  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       214-219  bundle              Where this bundle and its embedded model, data and rewards lie
+#       222-376  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       379-513  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       516-623  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       626-665  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       668-944  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      947-1078  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1081-1261  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1264-1416  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1419-1620  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1623-1760  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1763-1777  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1780-1793  prompts             Prompts as token ids, for training and held out
+#     1796-1807  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1810-1856  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1859-2070  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2073-2335  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2338-2615  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2618-2770  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2773-2976  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2979-3119  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3122-3184  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3187-3442  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3445-3594  conversations       The record of a conversation with an environment, and what the environment says …
+#     3597-3752  play                Playing conversations of a policy with environments: all that are open are …
+#     3755-3926  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3929-4229  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4232-4242  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4245-4559  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4562-4729  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4732-4902  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4905-5110  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5113-5177  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5180-5196  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5199-5231  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5234-5384  paired tests        Intervals, paired tests, pass@k
+#     5387-5429  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5432-5554  settings            Settings
+#     5557-5634  extraction          Answers and formats found in completions
+#     5637-5676  rows and siblings   Rows, and the scripts beside this one
+#     5679-5976  tasks               What a task is; generation, mathematics, code
+#     5979-6101  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6104-6192  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6195-6243  prompts             Shots, templates, encoding
+#     6246-6329  cache               Completions that were computed before
+#     6332-6460  environment task    Conversations of the model with an environment
+#     6463-6542  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6545-6583  report              The table on the screen
+#     6586-6800  run                 Running the tasks
+#     6803-6852  task table          Tasks by name
+#     6855-6922  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     6925-7138  local model         A model of transformers: batched sampling and scoring
+#     7141-7242  vllm and servers    Models in vLLM and on servers
+#     7245-7270  models              Opening the models that were named
+#     7273-7287  comparison          Two runs compared, row by row
+#     7290-7333  command             The command line
 
 import argparse
 import ast
@@ -116,7 +114,6 @@ import gc
 import gzip
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -1859,7 +1856,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1892,7 +1889,34 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2043,47 +2067,6 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
 REWARD_STATE = OwnState()
 
 
@@ -2146,6 +2129,47 @@ class PerSample:
 def as_reward(function):
     """A reward with the signature of a batch, from one of either form."""
     return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2311,36 +2335,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2496,9 +2491,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

@@ -37,65 +37,63 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       149-212  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       215-255  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       258-412  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       415-576  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       579-688  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       691-803  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       806-845  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      848-1124  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1127-1258  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1261-1441  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1444-1607  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1610-1811  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1814-2002  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     2005-2043  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2046-2125  prompts                Prompts as token ids, for training and held out
-#     2128-2215  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2218-2243  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2246-2438  user code              What a reward may change of the process: it and the trainer have each their own
-#     2441-2691  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2694-2849  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2852-2911  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2914-3089  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3092-3295  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3298-3438  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3441-3503  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3506-3761  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3764-3913  conversations          The record of a conversation with an environment, and what the environment …
-#     3916-4083  play                   Playing conversations of a policy with environments: all that are open are …
-#     4086-4240  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4243-4556  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4559-4704  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4707-4778  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4781-4857  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4860-4878  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4881-5131  memory                 The memory that a run will need, from the shape of its networks
-#     5134-5209  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5212-5316  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5319-5440  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5443-5486  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5489-5578  summary                summary.json and the lines at the end of a run
-#     5581-5695  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5698-5716  paired tests           Intervals, paired tests, pass@k
-#     5719-6129  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6132-6150  data                   Prompts as a data set
-#     6153-6222  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6225-6296  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6299-6347  trl arguments          Our settings as TRL's
-#     6350-6527  rewards                Rewards as TRL calls them, checked and logged
-#     6530-6612  stages                 Stages of rewards over a run
-#     6615-6743  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6746-6854  evaluation             Held-out evaluation with greedy completions
-#     6857-6915  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6918-7009  checkpoints            Resume points, and the exported model
-#     7012-7133  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7136-7434  trainer                TRL's trainer with exact resume and our logs
-#     7437-7522  prepare                All that is loaded and checked before the first step
-#     7525-7569  memory                 The memory that a run will need
-#     7572-7622  dry run                --dry_run: settings, batch arithmetic, memory
-#     7625-7713  run                    The run and the command line
+#       146-209  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       212-252  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       255-409  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       412-573  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       576-685  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#       688-800  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       803-842  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      845-1121  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1124-1255  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1258-1438  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1441-1604  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1607-1808  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1811-1999  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     2002-2040  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2043-2122  prompts                Prompts as token ids, for training and held out
+#     2125-2212  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2215-2421  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2424-2686  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2689-2903  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2906-3081  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3084-3287  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3290-3430  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3433-3495  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3498-3753  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3756-3905  conversations          The record of a conversation with an environment, and what the environment …
+#     3908-4075  play                   Playing conversations of a policy with environments: all that are open are …
+#     4078-4232  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4235-4548  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4551-4696  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4699-4770  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4773-4849  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4852-4870  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4873-5123  memory                 The memory that a run will need, from the shape of its networks
+#     5126-5201  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5204-5308  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5311-5432  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5435-5478  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5481-5570  summary                summary.json and the lines at the end of a run
+#     5573-5687  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5690-5708  paired tests           Intervals, paired tests, pass@k
+#     5711-6121  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6124-6142  data                   Prompts as a data set
+#     6145-6214  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6217-6288  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6291-6339  trl arguments          Our settings as TRL's
+#     6342-6519  rewards                Rewards as TRL calls them, checked and logged
+#     6522-6604  stages                 Stages of rewards over a run
+#     6607-6735  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6738-6846  evaluation             Held-out evaluation with greedy completions
+#     6849-6907  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6910-7001  checkpoints            Resume points, and the exported model
+#     7004-7125  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7128-7426  trainer                TRL's trainer with exact resume and our logs
+#     7429-7514  prepare                All that is loaded and checked before the first step
+#     7517-7561  memory                 The memory that a run will need
+#     7564-7614  dry run                --dry_run: settings, batch arithmetic, memory
+#     7617-7705  run                    The run and the command line
 
 import argparse
 import ast
@@ -114,7 +112,6 @@ import gc
 import gzip
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -2215,7 +2212,7 @@ def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float
     }
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2243,7 +2240,34 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2394,47 +2418,6 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
 REWARD_STATE = OwnState()
 
 
@@ -2497,6 +2480,47 @@ class PerSample:
 def as_reward(function):
     """A reward with the signature of a batch, from one of either form."""
     return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2662,36 +2686,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2847,9 +2842,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

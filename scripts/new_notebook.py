@@ -29,13 +29,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#         68-99  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       102-106  bundle        Where this bundle and its embedded model, data and rewards lie
-#       109-240  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       243-263  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       266-458  user code     What a reward may change of the process: it and the trainer have each their own
-#       461-524  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       527-810  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#         67-98  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
+#       101-105  bundle        Where this bundle and its embedded model, data and rewards lie
+#       108-239  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
+#       242-262  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       265-416  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
+#       419-523  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       526-809  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -44,7 +44,6 @@ import contextlib
 import difflib
 import gc
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -414,6 +413,12 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
+REWARD_STATE = OwnState()
+
+
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
+
+
 def is_installed(name: str, folder: Path) -> bool:
     """Whether a module of this name is Python's own, or found in another folder than this one."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -453,12 +458,6 @@ def importable_name(file: Path) -> str:
         if free and "." not in stem and (not dotted or folder.name.isidentifier()):
             return name
     return f"{stem}_{abs(hash(str(file)))}"
-
-
-REWARD_STATE = OwnState()
-
-
-# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 
 def import_file(what: str, spec: str, file: str):

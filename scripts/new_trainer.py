@@ -38,22 +38,22 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#        95-126  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       129-145  bundle          Where this bundle and its embedded model, data and rewards lie
-#       148-302  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       305-336  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       339-442  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#       445-487  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       490-691  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       694-726  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#       729-921  user code       What a reward may change of the process: it and the trainer have each their own
-#       924-987  reward forms    The forms that a reward function may have, loading one, and its arguments
-#      990-1005  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1008-1051  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1054-1282  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1285-1407  saved model     What a run has saved, judged by other code than its own
-#     1410-1558  training        The check of a page, its run, and what both come to
-#     1561-1752  command         The command line
+#        94-125  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       128-144  bundle          Where this bundle and its embedded model, data and rewards lie
+#       147-301  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       304-335  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       338-441  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#       444-486  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       489-690  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       693-725  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#       728-879  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#       882-986  reward forms    The forms that a reward function may have, loading one, and its arguments
+#      989-1004  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1007-1050  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1053-1281  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1284-1406  saved model     What a run has saved, judged by other code than its own
+#     1409-1557  training        The check of a page, its run, and what both come to
+#     1560-1751  command         The command line
 
 import argparse
 import ast
@@ -63,7 +63,6 @@ import difflib
 import functools
 import gc
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -877,6 +876,12 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
+REWARD_STATE = OwnState()
+
+
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
+
+
 def is_installed(name: str, folder: Path) -> bool:
     """Whether a module of this name is Python's own, or found in another folder than this one."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -916,12 +921,6 @@ def importable_name(file: Path) -> str:
         if free and "." not in stem and (not dotted or folder.name.isidentifier()):
             return name
     return f"{stem}_{abs(hash(str(file)))}"
-
-
-REWARD_STATE = OwnState()
-
-
-# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
 
 def import_file(what: str, spec: str, file: str):

@@ -39,64 +39,62 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       148-211  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       214-232  bundle            Where this bundle and its embedded model, data and rewards lie
-#       235-389  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       392-596  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       599-708  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#       711-889  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       892-931  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      934-1210  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1213-1344  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1347-1527  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1530-1693  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1696-1897  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1900-2088  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2091-2129  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2132-2211  prompts           Prompts as token ids, for training and held out
-#     2214-2219  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2222-2247  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2250-2442  user code         What a reward may change of the process: it and the trainer have each their own
-#     2445-2695  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2698-2853  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2856-2978  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2981-3448  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3451-3687  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3690-3962  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3965-4290  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4293-4538  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4541-4765  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4768-4930  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4933-5142  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5145-5342  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5345-5423  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5426-5479  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5482-5634  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5637-5840  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5843-6127  memory            The memory that a run will need, from the shape of its networks
-#     6130-6205  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6208-6312  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6315-6436  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6439-6531  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6534-6577  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6580-6669  summary           summary.json and the lines at the end of a run
-#     6672-6948  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     6951-6969  paired tests      Intervals, paired tests, pass@k
-#     6972-7105  settings          Settings of the trainer and what contradicts what
-#     7108-7175  objective         Divergences between student and teacher
-#     7178-7223  data              Rows with completions of their own, and which teacher a row goes to
-#     7226-7485  teachers          Teachers: local networks and servers
-#     7488-7525  models            Student, teachers and the optional reward
-#     7528-7559  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7562-7586  rollout           The batch of a step
-#     7589-7633  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7636-7660  advantages        The advantages of teacher and rewards
-#     7663-7758  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7761-7916  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7919-8054  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8057-8085  memory            The memory that a run will need
-#     8088-8124  dry run           --dry_run: settings, batch arithmetic, memory
-#     8127-8171  run               The loop of a run and the command line
+#       145-208  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       211-229  bundle            Where this bundle and its embedded model, data and rewards lie
+#       232-386  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       389-593  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       596-705  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#       708-886  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       889-928  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      931-1207  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1210-1341  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1344-1524  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1527-1690  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1693-1894  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1897-2085  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2088-2126  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2129-2208  prompts           Prompts as token ids, for training and held out
+#     2211-2216  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2219-2425  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2428-2690  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2693-2970  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2973-3440  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3443-3679  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3682-3954  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3957-4282  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4285-4530  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4533-4757  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4760-4922  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4925-5134  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5137-5334  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5337-5415  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5418-5471  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5474-5626  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5629-5832  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5835-6119  memory            The memory that a run will need, from the shape of its networks
+#     6122-6197  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6200-6304  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6307-6428  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6431-6523  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6526-6569  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6572-6661  summary           summary.json and the lines at the end of a run
+#     6664-6940  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     6943-6961  paired tests      Intervals, paired tests, pass@k
+#     6964-7097  settings          Settings of the trainer and what contradicts what
+#     7100-7167  objective         Divergences between student and teacher
+#     7170-7215  data              Rows with completions of their own, and which teacher a row goes to
+#     7218-7477  teachers          Teachers: local networks and servers
+#     7480-7517  models            Student, teachers and the optional reward
+#     7520-7551  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7554-7578  rollout           The batch of a step
+#     7581-7625  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7628-7652  advantages        The advantages of teacher and rewards
+#     7655-7750  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7753-7908  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7911-8046  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8049-8077  memory            The memory that a run will need
+#     8080-8116  dry run           --dry_run: settings, batch arithmetic, memory
+#     8119-8163  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -112,7 +110,6 @@ import gc
 import gzip
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -2219,7 +2216,7 @@ def is_server(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2247,7 +2244,34 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2398,47 +2422,6 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
 REWARD_STATE = OwnState()
 
 
@@ -2501,6 +2484,47 @@ class PerSample:
 def as_reward(function):
     """A reward with the signature of a batch, from one of either form."""
     return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2666,36 +2690,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2851,9 +2846,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

@@ -40,69 +40,67 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       157-220  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       223-263  bundle               Where this bundle and its embedded model, data and rewards lie
-#       266-420  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       423-627  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       630-739  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#       742-928  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       931-970  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      973-1249  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1252-1383  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1386-1566  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1569-1732  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1735-1936  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1939-2127  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2130-2168  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2171-2250  prompts              Prompts as token ids, for training and held out
-#     2253-2340  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2343-2368  reward texts         Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2371-2563  user code            What a reward may change of the process: it and the trainer have each their own
-#     2566-2816  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2819-2974  reward calls         Calling rewards: one event loop for async ones, with limits and retries
-#     2977-3099  rewards              The reward of a run: a weighted sum of functions; what one that raises or …
-#     3102-3254  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3257-3460  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3463-3603  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3606-3668  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3671-3926  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3929-4078  conversations        The record of a conversation with an environment, and what the environment says …
-#     4081-4248  play                 Playing conversations of a policy with environments: all that are open are …
-#     4251-4440  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4443-4937  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4940-5195  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     5198-5512  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
-#     5515-5839  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5842-6087  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6090-6353  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6356-6518  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6521-6730  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6733-6930  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6933-7243  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7246-7575  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     7578-7717  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7720-7986  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     7989-8088  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8091-8301  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8304-8588  memory               The memory that a run will need, from the shape of its networks
-#     8591-8666  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8669-8773  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8776-8897  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8900-8992  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     8995-9038  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9041-9130  summary              summary.json and the lines at the end of a run
-#     9133-9409  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#     9412-9430  paired tests         Intervals, paired tests, pass@k
-#     9433-9459  settings             Settings of the trainer
-#     9462-9523  models               The networks of a run: policy, critic, reference
-#     9526-9581  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9584-9656  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#     9659-9829  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#     9832-9858  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#    9861-10030  step                 One step: rollout, experience, update, in the order of the data
-#   10033-10052  memory               The memory that a run will need
-#   10055-10097  dry run              --dry_run: settings, batch arithmetic, memory
-#   10100-10146  run                  The loop of a run and the command line
+#       154-217  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       220-260  bundle               Where this bundle and its embedded model, data and rewards lie
+#       263-417  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       420-624  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       627-736  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#       739-925  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       928-967  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      970-1246  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1249-1380  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1383-1563  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1566-1729  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1732-1933  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1936-2124  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2127-2165  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2168-2247  prompts              Prompts as token ids, for training and held out
+#     2250-2337  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2340-2546  user code            What a reward is given: texts, copies of the columns, and a state of the …
+#     2549-2811  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2814-3091  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3094-3246  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3249-3452  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3455-3595  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3598-3660  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3663-3918  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3921-4070  conversations        The record of a conversation with an environment, and what the environment says …
+#     4073-4240  play                 Playing conversations of a policy with environments: all that are open are …
+#     4243-4432  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4435-4929  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4932-5187  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     5190-5504  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
+#     5507-5831  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5834-6079  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6082-6345  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6348-6510  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6513-6722  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6725-6922  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6925-7235  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7238-7567  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7570-7709  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7712-7978  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     7981-8080  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8083-8293  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8296-8580  memory               The memory that a run will need, from the shape of its networks
+#     8583-8658  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8661-8765  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     8768-8889  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     8892-8984  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     8987-9030  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9033-9122  summary              summary.json and the lines at the end of a run
+#     9125-9401  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#     9404-9422  paired tests         Intervals, paired tests, pass@k
+#     9425-9451  settings             Settings of the trainer
+#     9454-9515  models               The networks of a run: policy, critic, reference
+#     9518-9573  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9576-9648  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#     9651-9821  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#     9824-9850  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#    9853-10022  step                 One step: rollout, experience, update, in the order of the data
+#   10025-10044  memory               The memory that a run will need
+#   10047-10089  dry run              --dry_run: settings, batch arithmetic, memory
+#   10092-10138  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -121,7 +119,6 @@ import gc
 import gzip
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -2340,7 +2337,7 @@ def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float
     }
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2368,7 +2365,34 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2519,47 +2543,6 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
 REWARD_STATE = OwnState()
 
 
@@ -2622,6 +2605,47 @@ class PerSample:
 def as_reward(function):
     """A reward with the signature of a batch, from one of either form."""
     return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2787,36 +2811,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2972,9 +2967,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

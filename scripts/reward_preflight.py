@@ -61,57 +61,55 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       172-223  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       226-233  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       236-367  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       370-401  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       404-493  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       496-503  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       506-782  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       785-916  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      919-1099  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1102-1265  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1268-1469  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1472-1534  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1537-1725  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1728-1787  prompts                Prompts as token ids, for training and held out
-#     1790-1868  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1871-1901  reward texts           Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     1904-2096  user code              What a reward may change of the process: it and the trainer have each their own
-#     2099-2250  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2253-2503  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2506-2661  reward calls           Calling rewards: one event loop for async ones, with limits and retries
-#     2664-2786  rewards                The reward of a run: a weighted sum of functions; what one that raises or …
-#     2789-2941  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2944-3147  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3150-3290  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3293-3355  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3358-3613  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3616-3765  conversations          The record of a conversation with an environment, and what the environment …
-#     3768-3923  play                   Playing conversations of a policy with environments: all that are open are …
-#     3926-4013  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4016-4372  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4375-4385  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4388-4660  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4663-4792  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4795-4989  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4992-5196  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5199-5383  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5386-5401  thresholds             Limits of the checks
-#     5404-5507  rows and gold          Rows, and the reference completion of each
-#     5510-5697  probes                 Completions that must not pay
-#     5700-5919  reward process         The reward's own process, with a time limit
-#     5922-6074  policies               What scripted policies say to an environment: the answers of one …
-#     6077-6280  environment process    The environment's own process: conversations with scripted policies, played …
-#     6283-6371  scoring                Scores of completions, graded
-#     6374-6729  preflight              The checks and the verdict
-#     6732-6765  inputs                 Rewards, data and samples that were named
-#     6768-7057  environment preflight  The checks of an environment and the verdict
-#     7060-7127  report                 The report
-#     7130-7168  environment report     The report of an environment
-#     7171-7271  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7274-7344  modes                  --list, --score, and the preflight
-#     7347-7558  command                The command line
+#       169-220  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       223-230  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       233-364  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       367-398  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       401-490  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       493-500  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       503-779  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       782-913  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      916-1096  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1099-1262  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1265-1466  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1469-1531  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1534-1722  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1725-1784  prompts                Prompts as token ids, for training and held out
+#     1787-1865  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1868-2079  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2082-2233  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2236-2498  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2501-2778  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2781-2933  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2936-3139  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3142-3282  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3285-3347  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3350-3605  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3608-3757  conversations          The record of a conversation with an environment, and what the environment …
+#     3760-3915  play                   Playing conversations of a policy with environments: all that are open are …
+#     3918-4005  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4008-4364  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4367-4377  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4380-4652  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4655-4784  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4787-4981  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4984-5188  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5191-5375  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5378-5393  thresholds             Limits of the checks
+#     5396-5499  rows and gold          Rows, and the reference completion of each
+#     5502-5689  probes                 Completions that must not pay
+#     5692-5911  reward process         The reward's own process, with a time limit
+#     5914-6066  policies               What scripted policies say to an environment: the answers of one …
+#     6069-6272  environment process    The environment's own process: conversations with scripted policies, played …
+#     6275-6363  scoring                Scores of completions, graded
+#     6366-6721  preflight              The checks and the verdict
+#     6724-6757  inputs                 Rewards, data and samples that were named
+#     6760-7049  environment preflight  The checks of an environment and the verdict
+#     7052-7119  report                 The report
+#     7122-7160  environment report     The report of an environment
+#     7163-7263  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7266-7336  modes                  --list, --score, and the preflight
+#     7339-7550  command                The command line
 
 import argparse
 import ast
@@ -130,7 +128,6 @@ import gc
 import gzip
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -1868,7 +1865,7 @@ def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, h
     }
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1901,7 +1898,34 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2050,47 +2074,6 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     self.leave(states_of_process(), self.ours)
-
-
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
 
 
 REWARD_STATE = OwnState()
@@ -2311,6 +2294,47 @@ def as_reward(function):
     return PerSample(function) if is_per_sample(function) else function
 
 
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
+
+
 def import_file(what: str, spec: str, file: str):
     """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
 
@@ -2474,36 +2498,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2659,9 +2654,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

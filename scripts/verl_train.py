@@ -39,75 +39,73 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       167-212  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       215-255  bundle             Where this bundle and its embedded model, data and rewards lie
-#       258-412  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       415-614  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       617-726  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#      729-1005  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1008-1139  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1142-1322  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1325-1488  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1491-1692  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1695-1813  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1816-1854  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1857-1888  prompts            Prompts as token ids, for training and held out
-#     1891-1913  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1916-1964  extracts           The part of a Python file that some of its names need, as a file of its own
-#     1967-1998  reward texts       Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2001-2193  user code          What a reward may change of the process: it and the trainer have each their own
-#     2196-2446  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2449-2604  reward calls       Calling rewards: one event loop for async ones, with limits and retries
-#     2607-2729  rewards            The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2732-2884  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2887-3090  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3093-3233  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3236-3298  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3301-3556  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3559-3708  conversations      The record of a conversation with an environment, and what the environment says …
-#     3711-3878  play               Playing conversations of a policy with environments: all that are open are …
-#     3881-4060  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4063-4174  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4177-4233  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4236-4375  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4378-4644  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4647-4736  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4739-4764  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4767-4952  memory             The memory that a run will need, from the shape of its networks
-#     4955-4962  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4965-5149  names              What verl calls each setting, and what it refuses or ignores
-#     5152-5266  settings           Settings, and hardware by name
-#     5269-5410  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5413-5529  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5532-5921  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5924-5969  hydra              One override in Hydra's grammar
-#     5972-6009  known names        The names in verl's configuration where verl is not installed, from …
-#     6012-6102  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6105-6222  data               Rows as verl reads them
-#     6225-6269  templates          The chat template that gives verl our token ids
-#     6272-6323  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6326-6359  gathering          Calls of what wants many things at once, by those who have one each
-#     6362-6460  rewards            Rewards inside verl's processes
-#     6463-6562  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6565-6749  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6752-6921  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6924-7089  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7092-7246  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7249-7387  memory             Memory of one GPU, and sizes that do not divide
-#     7390-7523  reward files       The reward's files, copied into the job with what they import
-#     7526-7602  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7605-7713  job folder         The folder of a job: data, rewards, settings
-#     7716-7757  run script         run.sh: the command
-#     7760-7853  export texts       Texts of the files that --export writes
-#     7856-7920  export trial       The exported reward, tried beside the functions that it holds
-#     7923-8200  export             --export: a job as four files that need neither this script nor its bundle
-#     8203-8272  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8275-8478  checks             --check: what can be found out before a run
-#     8481-8633  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8636-8792  submit             --submit to a Ray cluster
-#     8795-8847  slurm              --slurm: a batch file
-#     8850-8936  run                --run on this machine
-#     8939-8998  command            The command line
+#       164-209  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       212-252  bundle             Where this bundle and its embedded model, data and rewards lie
+#       255-409  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       412-611  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       614-723  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#      726-1002  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1005-1136  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1139-1319  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1322-1485  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1488-1689  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1692-1810  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1813-1851  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1854-1885  prompts            Prompts as token ids, for training and held out
+#     1888-1910  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1913-1961  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1964-2176  user code          What a reward is given: texts, copies of the columns, and a state of the process …
+#     2179-2441  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2444-2721  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2724-2876  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2879-3082  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3085-3225  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3228-3290  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3293-3548  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3551-3700  conversations      The record of a conversation with an environment, and what the environment says …
+#     3703-3870  play               Playing conversations of a policy with environments: all that are open are …
+#     3873-4052  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4055-4166  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4169-4225  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4228-4367  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4370-4636  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4639-4728  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4731-4756  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4759-4944  memory             The memory that a run will need, from the shape of its networks
+#     4947-4954  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4957-5141  names              What verl calls each setting, and what it refuses or ignores
+#     5144-5258  settings           Settings, and hardware by name
+#     5261-5402  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5405-5521  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5524-5913  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5916-5961  hydra              One override in Hydra's grammar
+#     5964-6001  known names        The names in verl's configuration where verl is not installed, from …
+#     6004-6094  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6097-6214  data               Rows as verl reads them
+#     6217-6261  templates          The chat template that gives verl our token ids
+#     6264-6315  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6318-6351  gathering          Calls of what wants many things at once, by those who have one each
+#     6354-6452  rewards            Rewards inside verl's processes
+#     6455-6554  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6557-6741  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6744-6913  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6916-7081  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7084-7238  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7241-7379  memory             Memory of one GPU, and sizes that do not divide
+#     7382-7515  reward files       The reward's files, copied into the job with what they import
+#     7518-7594  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7597-7705  job folder         The folder of a job: data, rewards, settings
+#     7708-7749  run script         run.sh: the command
+#     7752-7845  export texts       Texts of the files that --export writes
+#     7848-7912  export trial       The exported reward, tried beside the functions that it holds
+#     7915-8192  export             --export: a job as four files that need neither this script nor its bundle
+#     8195-8264  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8267-8470  checks             --check: what can be found out before a run
+#     8473-8625  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8628-8784  submit             --submit to a Ray cluster
+#     8787-8839  slurm              --slurm: a batch file
+#     8842-8928  run                --run on this machine
+#     8931-8990  command            The command line
 
 import argparse
 import ast
@@ -125,7 +123,6 @@ import functools
 import gc
 import gzip
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -1964,7 +1961,7 @@ def extract(source: str, names: list[str]) -> str:
     return text
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1998,7 +1995,34 @@ def trial_texts(gold: str) -> list[str]:
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2149,47 +2173,6 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
 REWARD_STATE = OwnState()
 
 
@@ -2252,6 +2235,47 @@ class PerSample:
 def as_reward(function):
     """A reward with the signature of a batch, from one of either form."""
     return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2417,36 +2441,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2602,9 +2597,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

@@ -49,55 +49,53 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       147-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       213-253  bundle            Where this bundle and its embedded model, data and rewards lie
-#       256-410  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       413-574  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       577-720  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       723-762  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      765-1041  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1044-1175  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1178-1358  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1361-1530  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1533-1734  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1737-1925  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1928-1960  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1963-2042  prompts           Prompts as token ids, for training and held out
-#     2045-2123  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2126-2177  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2180-2205  reward texts      Texts that rewards see: of sampled ids, of chat turns, of a trial
-#     2208-2400  user code         What a reward may change of the process: it and the trainer have each their own
-#     2403-2653  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2656-2811  reward calls      Calling rewards: one event loop for async ones, with limits and retries
-#     2814-2936  rewards           The reward of a run: a weighted sum of functions; what one that raises or returns …
-#     2939-3406  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3409-3589  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3592-3864  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3867-4077  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4080-4274  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4277-4501  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4504-4666  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4669-4878  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4881-5078  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5081-5135  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5138-5156  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5159-5391  memory            The memory that a run will need, from the shape of its networks
-#     5394-5469  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5472-5593  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5596-5615  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5618-5661  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5664-5674  paired tests      Intervals, paired tests, pass@k
-#     5677-5819  settings          Settings of the warm start and what contradicts what
-#     5822-5848  whole files       Files that appear whole or not at all
-#     5851-5873  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5876-5973  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5976-6128  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6131-6279  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6282-6374  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6377-6563  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6566-6616  handover          What comes after the warm start: final/, and the command of the RL run
-#     6619-6682  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6685-6855  run               The rounds and the command line
+#       144-207  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       210-250  bundle            Where this bundle and its embedded model, data and rewards lie
+#       253-407  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       410-571  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       574-717  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       720-759  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      762-1038  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1041-1172  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1175-1355  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1358-1527  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1530-1731  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1734-1922  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1925-1957  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1960-2039  prompts           Prompts as token ids, for training and held out
+#     2042-2120  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2123-2174  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2177-2383  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2386-2648  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2651-2928  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2931-3398  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3401-3581  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3584-3856  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3859-4069  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4072-4266  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4269-4493  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4496-4658  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4661-4870  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4873-5070  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5073-5127  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5130-5148  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5151-5383  memory            The memory that a run will need, from the shape of its networks
+#     5386-5461  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5464-5585  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5588-5607  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5610-5653  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5656-5666  paired tests      Intervals, paired tests, pass@k
+#     5669-5811  settings          Settings of the warm start and what contradicts what
+#     5814-5840  whole files       Files that appear whole or not at all
+#     5843-5865  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5868-5965  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     5968-6120  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6123-6271  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6274-6366  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6369-6555  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6558-6608  handover          What comes after the warm start: final/, and the command of the RL run
+#     6611-6674  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6677-6847  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -112,7 +110,6 @@ import functools
 import gc
 import gzip
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import io
@@ -2177,7 +2174,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
-# -------------------------------------------------------------------- reward texts (src/parts/rewards/reward_texts.py)
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -2205,7 +2202,34 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
-# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -2356,47 +2380,6 @@ class OwnState:
                     self.leave(states_of_process(), self.ours)
 
 
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
-
-
 REWARD_STATE = OwnState()
 
 
@@ -2459,6 +2442,47 @@ class PerSample:
 def as_reward(function):
     """A reward with the signature of a batch, from one of either form."""
     return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """A name under which other processes import a file with its folder, or the one above that, on their path.
+
+    One of its own, which they cannot import, where both names are taken.
+    """
+    stem, folder = file.stem, file.parent
+    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
+        top, dotted = name.partition(".")[0], name.count(".")
+        here = getattr(sys.modules.get(name), "__file__", None)
+        if here and Path(here).resolve() == file:
+            return name
+        free = name not in sys.modules and not is_installed(top, place)
+        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
+            return name
+    return f"{stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2624,36 +2648,7 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
-def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
-    if isinstance(value, list):
-        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
-        return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
-
-
-def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
-
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
-    """
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [own_copy(row["prompt"]) for row in rows],
-        "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
-        ],
-        "completion_ids": [[*ids] for ids in completion_ids],
-        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
-    }
-
-
-# -------------------------------------------------------------------- reward calls (src/parts/rewards/reward_calls.py)
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 @dataclass
@@ -2809,9 +2804,6 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
-
-
-# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

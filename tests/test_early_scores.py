@@ -13,8 +13,7 @@ from conftest import EVAL_DATA, run_script
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
 from parts.networks.models import load_tokenizer
-from parts.rewards.reward_calls import CallLimits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import CallLimits, Reward
 from parts.sampling import sampling
 from parts.sampling.rollouts import collect, scores_alone
 from parts.sampling.sampling import HFEngine, rng_state, same_rng

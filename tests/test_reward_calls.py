@@ -10,10 +10,9 @@ import pytest
 from conftest import EVAL_DATA, TINY_LM, load_module, load_script, run_script, save_random_model
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_calls import is_passing
 from parts.rewards.reward_forms import load_rewards
-from parts.rewards.reward_texts import visible_text
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, is_passing
+from parts.rewards.user_code import visible_text
 
 SCRIPTS_THAT_SCORE = ("ppo_train", "on_policy_distillation", "evaluation", "verl_train")
 CALLERS = (*SCRIPTS_THAT_SCORE, "grpo_train", "reward_preflight")

@@ -22,9 +22,9 @@ import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, run_script
 
 from parts.foundation.messages import RewardError, UserError
-from parts.rewards.reward_forms import load_rewards
+from parts.rewards.reward_forms import load_rewards, make_way
 from parts.rewards.rewards import Reward
-from parts.rewards.user_code import REWARD_STATE, make_way
+from parts.rewards.user_code import REWARD_STATE
 
 ROWS = [{"prompt": "a", "columns": {"answer": ["b"], "tests": {"x": [1]}}}] * 2
 GIVEN = ROWS, ["b", "c"], [[1], [2]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from parts.environments.environments import EnvironmentFault, EnvironmentKind, environment_fault
 from parts.environments.tool_runs import Outcome, OutOfTime, run_jobs
-from parts.rewards.reward_texts import text_of_turns
+from parts.rewards.user_code import text_of_turns
 
 
 @dataclass

@@ -26,7 +26,7 @@ from parts.environments.tool_calls import read_answer
 from parts.environments.tool_runs import run_jobs
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import UserError, need
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.user_code import visible_text
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:

@@ -12,8 +12,7 @@ from parts.environments.environments import EnvironmentKind, Environments, load_
 from parts.environments.tool_calls import call_format
 from parts.environments.turn_bridge import TurnBridge, turn_bridge
 from parts.foundation.messages import UserError, need, say
-from parts.rewards.reward_calls import call_limits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, call_limits
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 

@@ -19,7 +19,7 @@ import traceback
 from dataclasses import dataclass
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_calls import reward_loop
+from parts.rewards.rewards import reward_loop
 
 SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
 POLL = 0.02  # seconds between two looks at who is out of time

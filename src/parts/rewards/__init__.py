@@ -4,10 +4,8 @@ ROOMS = (
     "extracts",
     "stated_answers",
     "text_servers",
-    "reward_texts",
     "user_code",
     "schema_examples",
     "reward_forms",
-    "reward_calls",
     "rewards",
 )

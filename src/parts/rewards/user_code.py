@@ -1,9 +1,8 @@
-"""What a reward may change of the process: it and the trainer have each their own."""
+"""What a reward is given: texts, copies of the columns, and a state of the process of its own."""
 
 import builtins
 import contextlib
 import gc
-import importlib.machinery
 import io
 import json
 import locale
@@ -11,7 +10,6 @@ import logging
 import math
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -20,7 +18,72 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def user_text(prompt) -> str:
+    """What the model was asked: a string prompt, or the last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
+def trial_texts(gold: str) -> list[str]:
+    """Completions that rewards of all kinds tell apart."""
+    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
+    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
+
+
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -169,47 +232,6 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     self.leave(states_of_process(), self.ours)
-
-
-def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
-    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
-
-
-def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
-    for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
-            del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
-
-
-def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
 
 
 REWARD_STATE = OwnState()

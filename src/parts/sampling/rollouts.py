@@ -12,11 +12,9 @@ from parts.foundation.messages import UserError, say
 from parts.foundation.processes import dealt, gather_rows, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
-from parts.rewards.reward_calls import reward_calls, reward_loop
-from parts.rewards.reward_forms import PerSample, reward_arguments
-from parts.rewards.reward_texts import visible_text
-from parts.rewards.rewards import Reward
-from parts.rewards.user_code import REWARD_STATE
+from parts.rewards.reward_forms import PerSample
+from parts.rewards.rewards import Reward, reward_calls, reward_loop
+from parts.rewards.user_code import REWARD_STATE, reward_arguments, visible_text
 from parts.sampling.sampling import HFEngine, restore_rng, rng_state, same_rng
 
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much

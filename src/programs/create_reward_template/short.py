@@ -12,7 +12,7 @@ from parts.data.rows import read_rows
 from parts.foundation.messages import UserError, need
 from parts.rewards.extracts import extract, imports_trainer
 from parts.rewards.reward_forms import find_reward, import_file, is_per_sample, weight_of
-from parts.rewards.reward_texts import trial_texts
+from parts.rewards.user_code import trial_texts
 from programs.create_reward_template.assembly import put_in
 from programs.create_reward_template.recipes import HELPERS
 from programs.create_reward_template.short_texts import (

@@ -20,7 +20,7 @@ from parts.environments.play_setup import (
 )
 from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import shared_out
 from programs.evaluation.cache import ResultCache
 from programs.evaluation.settings import Config

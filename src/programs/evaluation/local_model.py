@@ -23,7 +23,7 @@ from parts.networks.models import (
     tokenizer_of,
     widest_float,
 )
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.user_code import visible_text
 from parts.sampling.sampling import TurnSampler
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.prefix_engine import PREFIX_MIN, PrefixEngine, common_prefix

@@ -5,9 +5,8 @@ import math
 
 from parts.data.rows import check_prompt
 from parts.foundation.messages import RewardError, need
-from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import load_rewards
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, call_limits
 from programs.evaluation.tasks import Task, mean_values
 
 

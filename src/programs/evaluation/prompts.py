@@ -3,7 +3,7 @@
 from parts.data.chat import chat_text, joined_text
 from parts.data.prompts import encode_text
 from parts.foundation.messages import UserError
-from parts.rewards.reward_texts import user_text
+from parts.rewards.user_code import user_text
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
-from parts.rewards.reward_texts import user_text
+from parts.rewards.user_code import user_text
 from programs.evaluation.extraction import text_windows
 from programs.evaluation.tasks import Task, mean_values
 

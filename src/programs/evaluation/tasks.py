@@ -12,7 +12,7 @@ from parts.data.pass_rates import pass_at_k
 from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError, need, suggest
 from parts.reading.paired_tests import Values
-from parts.rewards.reward_texts import user_text
+from parts.rewards.user_code import user_text
 from programs.evaluation.extraction import (
     FORMATS,
     extract_flexible,

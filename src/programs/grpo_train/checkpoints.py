@@ -7,7 +7,7 @@ from pathlib import Path
 from parts.foundation.messages import need, say
 from parts.foundation.processes import world
 from parts.networks.models import base_of, generation_settings, load_pretrained, merged, sample_plainly, tokenizer_of
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.user_code import visible_text
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from programs.grpo_train.conversations_for_trl import end_ids_of
 from programs.grpo_train.settings import Config

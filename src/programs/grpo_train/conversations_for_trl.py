@@ -27,7 +27,7 @@ from parts.environments.play_setup import (
 from parts.foundation.messages import need
 from parts.foundation.processes import world
 from parts.networks.models import base_of, generation_settings
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, environment_score
 from programs.grpo_train.settings import Config
 

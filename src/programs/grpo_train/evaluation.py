@@ -9,7 +9,7 @@ from parts.environments.play_setup import PlaySetup
 from parts.foundation.messages import UserError
 from parts.foundation.processes import gather_rows, world
 from parts.reading.paired_tests import accuracy_figures
-from parts.rewards.reward_texts import text_of_turns
+from parts.rewards.user_code import text_of_turns
 from programs.grpo_train.conversations_for_trl import conversation_entry, conversation_metrics, heard
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
 from programs.grpo_train.settings import Config

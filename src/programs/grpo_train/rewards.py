@@ -7,10 +7,9 @@ import time
 from dataclasses import dataclass
 
 from parts.data.pass_band import passes_fully
-from parts.rewards.reward_calls import CallFailed, CallLimits, scored_batch
-from parts.rewards.reward_forms import PerSample, as_reward, reward_arguments
-from parts.rewards.reward_texts import text_of_turns, visible_text
-from parts.rewards.rewards import blamed_row, check_columns, checked_scores
+from parts.rewards.reward_forms import PerSample, as_reward
+from parts.rewards.rewards import CallFailed, CallLimits, blamed_row, check_columns, checked_scores, scored_batch
+from parts.rewards.user_code import reward_arguments, text_of_turns, visible_text
 from programs.grpo_train.data import TRL_EXTRAS
 
 

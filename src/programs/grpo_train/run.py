@@ -8,7 +8,7 @@ from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import DivergedError, RewardError, UserError, say, tell
 from parts.foundation.processes import StopRequest, world
-from parts.rewards.reward_texts import text_of_turns
+from parts.rewards.user_code import text_of_turns
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final

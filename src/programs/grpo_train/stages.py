@@ -7,8 +7,8 @@ from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need, suggest
-from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import library_rewards, load_rewards
+from parts.rewards.rewards import call_limits
 from programs.grpo_train.rewards import Scorer, Stage
 from programs.grpo_train.settings import Config
 

@@ -7,8 +7,8 @@ from parts.environments.conversations import Conversation
 from parts.environments.play import play
 from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
 from parts.networks.models import Models
-from parts.rewards.reward_texts import visible_text
 from parts.rewards.rewards import Reward
+from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config

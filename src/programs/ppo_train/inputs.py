@@ -23,8 +23,7 @@ from parts.learning.advantages import ADVANTAGES, estimator
 from parts.learning.losses import check_loss
 from parts.learning.presets import check_config
 from parts.networks.models import Models, check_context, load_tokenizer, unwrapped
-from parts.rewards.reward_calls import call_limits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.settings import Config

@@ -6,7 +6,7 @@ import random
 from parts.data.question_parts import warn_unread
 from parts.data.rows import read_rows
 from parts.foundation.messages import need
-from parts.rewards.reward_texts import user_text
+from parts.rewards.user_code import user_text
 from programs.reward_preflight.rows_and_gold import make_row, text_of
 
 

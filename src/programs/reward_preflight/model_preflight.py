@@ -13,8 +13,7 @@ from parts.foundation.settings import BaseConfig
 from parts.networks.cache_probe import check_pads
 from parts.networks.forward import settle_logits
 from parts.networks.models import Models, check_context, end_and_pad_ids, load_network, load_tokenizer, settle_precision
-from parts.rewards.reward_calls import call_limits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
 from parts.sampling.sampling import HFEngine
 from programs.reward_preflight.inputs import pick

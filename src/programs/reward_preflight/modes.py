@@ -5,8 +5,8 @@ import statistics
 import time
 
 from parts.foundation.messages import need, tell
-from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import is_preset, library_rewards
+from parts.rewards.rewards import call_limits
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.environment_process import EnvironmentProcess
 from programs.reward_preflight.environment_report import print_environment_report

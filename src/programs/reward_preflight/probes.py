@@ -5,7 +5,7 @@ import math
 import random
 import re
 
-from parts.rewards.reward_texts import user_text
+from parts.rewards.user_code import user_text
 from programs.reward_preflight.rows_and_gold import is_code
 from programs.reward_preflight.thresholds import LONGEST
 

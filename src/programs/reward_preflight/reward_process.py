@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_calls import CallFailed, CallLimits, scored_batch
 from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
+from parts.rewards.rewards import CallFailed, CallLimits, scored_batch
 from programs.reward_preflight.probes import number_of
 from programs.reward_preflight.thresholds import LOAD_LIMIT_S
 

@@ -6,8 +6,8 @@ import re
 from parts.data.answer_marks import hash_mark
 from parts.data.rows import check_prompt
 from parts.foundation.messages import need
-from parts.rewards.reward_texts import user_text
 from parts.rewards.schema_examples import example_of
+from parts.rewards.user_code import user_text
 
 SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with a final answer

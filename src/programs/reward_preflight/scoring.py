@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from parts.rewards.reward_forms import reward_arguments
+from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.reward_process import RewardProcess
 from programs.reward_preflight.thresholds import BATCH, GIVE_UP, KINDS, TOKEN_CHARACTERS
 

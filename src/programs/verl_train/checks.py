@@ -14,8 +14,8 @@ from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
 from parts.learning.advantages import overlong_penalty
-from parts.rewards.reward_calls import call_limits
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.rewards import call_limits
+from parts.rewards.user_code import visible_text
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.environment_check import environment_findings
 from programs.verl_train.environment_job import job_findings

@@ -16,8 +16,8 @@ from parts.environments.play_setup import (
 from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.messages import need
 from parts.networks.models import open_tokenizer
-from parts.rewards.reward_calls import call_limits
 from parts.rewards.reward_forms import full_spec
+from parts.rewards.rewards import call_limits
 from programs.verl_train.data import row_columns
 from programs.verl_train.job_trial import trial_findings
 from programs.verl_train.model_files import end_ids_of, model_shape

@@ -16,8 +16,7 @@ from parts.environments.tool_runs import SHORT_INTERVAL
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import overlong_penalty
-from parts.rewards.reward_calls import CallLimits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.gathering import Gathering
 from programs.verl_train.model_files import end_ids_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from parts.foundation.messages import RewardError
 from parts.rewards.reward_forms import import_file
-from parts.rewards.reward_texts import trial_texts
 from parts.rewards.rewards import Reward
+from parts.rewards.user_code import trial_texts
 from programs.verl_train.data import row_columns
 from programs.verl_train.rewards import rounding_of
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from parts.learning.advantages import gpg_advantages, maxrl_advantages, overlong_penalty
 from parts.learning.own_functions import own_function
-from parts.rewards.reward_texts import visible_text
+from parts.rewards.user_code import visible_text
 from programs.verl_train.model_files import end_ids_of
 from programs.verl_train.names import OWN_NAME
 from programs.verl_train.rewards import exact_in_means

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import need, say
-from parts.rewards.reward_calls import CallLimits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.rewards import RewardBatcher
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"

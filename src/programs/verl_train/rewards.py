@@ -7,8 +7,7 @@ import math
 import sys
 from pathlib import Path
 
-from parts.rewards.reward_calls import CallLimits
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.gathering import Gathering
 

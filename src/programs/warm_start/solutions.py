@@ -6,9 +6,8 @@ from parts.data.chat import as_turns, template_settings, write_chat
 from parts.data.prompts import encode_text
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
-from parts.rewards.reward_calls import call_limits
-from parts.rewards.reward_texts import visible_text
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, call_limits
+from parts.rewards.user_code import visible_text
 from programs.warm_start.settings import Config
 
 
