@@ -45,19 +45,19 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged
 #       239-259  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       262-285  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
 #       288-523  metric names         Names of metrics and settings in three kinds of logs
-#       526-768  finding advice       Findings and notes: cause, remedy, source
-#       771-867  trends               Trends of a series
-#      870-1013  logged run           A run as its log shows it
-#     1016-1122  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1125-1184  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1187-1274  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
-#     1277-1613  log reading          Reading the logs: ours, TRL's, verl's
-#     1616-1758  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
-#     1761-1829  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
-#     1832-2019  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
-#     2022-2212  findings             All checks of a run, and its verdict
-#     2215-2273  report and plot      The report and the plot
-#     2276-2341  command              The command line
+#       526-775  finding advice       Findings and notes: cause, remedy, source
+#       778-874  trends               Trends of a series
+#      877-1023  logged run           A run as its log shows it
+#     1026-1132  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1135-1194  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1197-1284  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1287-1623  log reading          Reading the logs: ours, TRL's, verl's
+#     1626-1772  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1775-1843  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     1846-2033  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2036-2227  findings             All checks of a run, and its verdict
+#     2230-2288  report and plot      The report and the plot
+#     2291-2356  command              The command line
 
 import argparse
 import ast
@@ -717,6 +717,13 @@ memory-grows: something keeps what each step made: a metric with its graph, a re
   - until it is found, stop and go on from a checkpoint: a new process starts low
   = our heuristic: a tenth, in six even stretches; what settles gains most at first
 # notes
+flat-reward: the score neither rises nor falls beyond its noise; the log cannot tell whether the policy learns nothing, or
+    learns what this score does not show
+  - read completions beside their scores of the first and the last steps
+  - scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL says how often prompts are solved;
+    near 0 or 1 nothing can be learnt from them
+  - then raise {lr} by 3 to 10 times, or the batch, and compare held-out figures before and after
+  = no trend by the test of this page
 slow-tools: a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation
     waits on average
   - {tool_time}
@@ -958,12 +965,15 @@ def first_part(run: LoggedRun) -> tuple[str, list[float]]:
 
 
 def is_constant(run: LoggedRun) -> bool:
-    """Whether every completion scored the same in four steps of five."""
+    """Whether every completion scored the same in four steps of five; without spreads, whether every mean is 0."""
     if run.series.get("score_std"):
         alike = [value <= 1e-6 for value in run.values("score_std")]
-    else:
+    elif run.series.get("score_max") and run.series.get("score_min"):
         pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
         alike = [high - low <= 1e-6 for high, low in pairs]
+    else:
+        scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
+        return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
     return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
 
 
@@ -1702,12 +1712,15 @@ def check_signal(run: LoggedRun):
 
 
 def check_movement(run: LoggedRun):
-    """Scores differ and nothing changes."""
+    """Scores differ and nothing changes; or the score alone does not."""
     scores = run.values("score")
+    if is_constant(run) and not run.series.keys() & {"score_std", "score_max"}:
+        yield from check_constant(run)
     if len(scores) < 2 * TREND_STEPS or trend(scores) or is_solved(run) or is_constant(run):
         return
     if run.series.get("zero_std") and late(run, "zero_std") >= 0.8:
         return
+    name, still = "", False
     if run.series.get("kl"):
         name, still = "kl", abs(late(run, "kl")) < 1e-4
     elif run.series.get("kl_step") and (run.settings.get("updates") or 1) > 1:  # else 0 by construction
@@ -1715,11 +1728,12 @@ def check_movement(run: LoggedRun):
     elif run.series.get("entropy"):
         first, last = ends(run.values("entropy"))
         name, still = "entropy", abs(last - first) < 0.01 * abs(first)
-    else:
-        return
+    saw = f"the score is flat over {len(scores)} steps"
     if still:
-        saw = f"the score is flat over {len(scores)} steps and {run.names[name]} is {late(run, name):.3g}"
-        yield run.find("lr-low", name, saw)
+        yield run.find("lr-low", name, f"{saw} and {run.names[name]} is {late(run, name):.3g}")
+    elif not run.values("held_out") and ends(scores)[1] < SOLVED:
+        first, last = ends(scores)
+        yield run.find("flat-reward", "score", f"{saw}, {first:.3g} at the start and {last:.3g} at the end")
 
 
 def check_hacking(run: LoggedRun):
@@ -2107,7 +2121,7 @@ CHECKS = (
     (check_kl, ("kl",)),
     (check_critic, ("explained_variance",)),
     (check_gradients, ("grad_norm",)),
-    (check_movement, ("kl", "kl_step", "entropy")),
+    (check_movement, ("score",)),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
     (check_memory, ("gpu_memory", "memory")),
@@ -2154,7 +2168,8 @@ def names_like(run: LoggedRun, measure: str) -> list[str]:
 def level_of_all_steps(run: LoggedRun) -> float | None:
     """The mean reward of four steps in five, where it is one number and the log has nothing of the scores' spread."""
     scores = [f"{score:.6g}" for score in run.values("score")]
-    if len(scores) < TREND_STEPS or any(spread <= run.series.keys() for spread in SPREAD_SERIES):
+    known = any(spread <= run.series.keys() for spread in SPREAD_SERIES)
+    if len(scores) < TREND_STEPS or known or is_constant(run):
         return None
     level = statistics.mode(scores)
     return float(level) if scores.count(level) >= 0.8 * len(scores) else None

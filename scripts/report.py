@@ -39,28 +39,28 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #       289-412  paired tests         Intervals, paired tests, pass@k
 #       415-457  evaluation results   results.json of evaluation.py: reading it, and two of them compared row by row
 #       460-695  metric names         Names of metrics and settings in three kinds of logs
-#       698-940  finding advice       Findings and notes: cause, remedy, source
-#      943-1039  trends               Trends of a series
-#     1042-1185  logged run           A run as its log shows it
-#     1188-1294  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1297-1356  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1359-1446  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
-#     1449-1785  log reading          Reading the logs: ours, TRL's, verl's
-#     1788-1930  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
-#     1933-2001  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
-#     2004-2191  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
-#     2194-2367  findings             All checks of a run, and its verdict
-#     2370-2643  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
-#     2646-2728  sources              What the command line names: runs and evaluations, read, and what of them …
-#     2731-2933  run facts            What the top of the page says of a run
-#     2936-3031  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
-#     3034-3070  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
-#     3073-3117  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
-#     3120-3154  evaluation tables    Tables of evaluations, and the paired tests against the first
-#     3157-3218  sample rows          Samples of all sources as rows of plain data for the page's table
-#     3221-3290  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
-#     3293-4456  page                 The page
-#     4459-4559  command              The command line
+#       698-947  finding advice       Findings and notes: cause, remedy, source
+#      950-1046  trends               Trends of a series
+#     1049-1195  logged run           A run as its log shows it
+#     1198-1304  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1307-1366  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1369-1456  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1459-1795  log reading          Reading the logs: ours, TRL's, verl's
+#     1798-1944  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1947-2015  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     2018-2205  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2208-2382  findings             All checks of a run, and its verdict
+#     2385-2658  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
+#     2661-2743  sources              What the command line names: runs and evaluations, read, and what of them …
+#     2746-2948  run facts            What the top of the page says of a run
+#     2951-3046  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
+#     3049-3085  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
+#     3088-3132  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
+#     3135-3169  evaluation tables    Tables of evaluations, and the paired tests against the first
+#     3172-3233  sample rows          Samples of all sources as rows of plain data for the page's table
+#     3236-3305  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
+#     3308-4471  page                 The page
+#     4474-4574  command              The command line
 
 import argparse
 import ast
@@ -889,6 +889,13 @@ memory-grows: something keeps what each step made: a metric with its graph, a re
   - until it is found, stop and go on from a checkpoint: a new process starts low
   = our heuristic: a tenth, in six even stretches; what settles gains most at first
 # notes
+flat-reward: the score neither rises nor falls beyond its noise; the log cannot tell whether the policy learns nothing, or
+    learns what this score does not show
+  - read completions beside their scores of the first and the last steps
+  - scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL says how often prompts are solved;
+    near 0 or 1 nothing can be learnt from them
+  - then raise {lr} by 3 to 10 times, or the batch, and compare held-out figures before and after
+  = no trend by the test of this page
 slow-tools: a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation
     waits on average
   - {tool_time}
@@ -1130,12 +1137,15 @@ def first_part(run: LoggedRun) -> tuple[str, list[float]]:
 
 
 def is_constant(run: LoggedRun) -> bool:
-    """Whether every completion scored the same in four steps of five."""
+    """Whether every completion scored the same in four steps of five; without spreads, whether every mean is 0."""
     if run.series.get("score_std"):
         alike = [value <= 1e-6 for value in run.values("score_std")]
-    else:
+    elif run.series.get("score_max") and run.series.get("score_min"):
         pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
         alike = [high - low <= 1e-6 for high, low in pairs]
+    else:
+        scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
+        return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
     return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
 
 
@@ -1874,12 +1884,15 @@ def check_signal(run: LoggedRun):
 
 
 def check_movement(run: LoggedRun):
-    """Scores differ and nothing changes."""
+    """Scores differ and nothing changes; or the score alone does not."""
     scores = run.values("score")
+    if is_constant(run) and not run.series.keys() & {"score_std", "score_max"}:
+        yield from check_constant(run)
     if len(scores) < 2 * TREND_STEPS or trend(scores) or is_solved(run) or is_constant(run):
         return
     if run.series.get("zero_std") and late(run, "zero_std") >= 0.8:
         return
+    name, still = "", False
     if run.series.get("kl"):
         name, still = "kl", abs(late(run, "kl")) < 1e-4
     elif run.series.get("kl_step") and (run.settings.get("updates") or 1) > 1:  # else 0 by construction
@@ -1887,11 +1900,12 @@ def check_movement(run: LoggedRun):
     elif run.series.get("entropy"):
         first, last = ends(run.values("entropy"))
         name, still = "entropy", abs(last - first) < 0.01 * abs(first)
-    else:
-        return
+    saw = f"the score is flat over {len(scores)} steps"
     if still:
-        saw = f"the score is flat over {len(scores)} steps and {run.names[name]} is {late(run, name):.3g}"
-        yield run.find("lr-low", name, saw)
+        yield run.find("lr-low", name, f"{saw} and {run.names[name]} is {late(run, name):.3g}")
+    elif not run.values("held_out") and ends(scores)[1] < SOLVED:
+        first, last = ends(scores)
+        yield run.find("flat-reward", "score", f"{saw}, {first:.3g} at the start and {last:.3g} at the end")
 
 
 def check_hacking(run: LoggedRun):
@@ -2279,7 +2293,7 @@ CHECKS = (
     (check_kl, ("kl",)),
     (check_critic, ("explained_variance",)),
     (check_gradients, ("grad_norm",)),
-    (check_movement, ("kl", "kl_step", "entropy")),
+    (check_movement, ("score",)),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
     (check_memory, ("gpu_memory", "memory")),
@@ -2326,7 +2340,8 @@ def names_like(run: LoggedRun, measure: str) -> list[str]:
 def level_of_all_steps(run: LoggedRun) -> float | None:
     """The mean reward of four steps in five, where it is one number and the log has nothing of the scores' spread."""
     scores = [f"{score:.6g}" for score in run.values("score")]
-    if len(scores) < TREND_STEPS or any(spread <= run.series.keys() for spread in SPREAD_SERIES):
+    known = any(spread <= run.series.keys() for spread in SPREAD_SERIES)
+    if len(scores) < TREND_STEPS or known or is_constant(run):
         return None
     level = statistics.mode(scores)
     return float(level) if scores.count(level) >= 0.8 * len(scores) else None

@@ -856,7 +856,7 @@ def test_a_log_with_a_part_that_cannot_be_read_is_not_called_healthy(row, missin
 
 
 LEVEL = {  # rows of n, arguments, what the verdict needs; with a spread that shows a signal it is healthy
-    "TRL": (lambda n: {"reward": 0.0, "completion_length": 9.0}, (), "reward_std", {"reward_std": 0.4}),
+    "TRL": (lambda n: {"reward": 0.5, "completion_length": 9.0}, (), "reward_std", {"reward_std": 0.4}),
     "verl": (
         lambda n: {"critic/score/mean": 1.0, "response_length/mean": 9.0},
         *((), "critic/score/max", {"critic/score/max": 1.0, "critic/score/min": 0.0}),
@@ -883,6 +883,16 @@ def test_a_reward_that_stays_at_one_level_needs_its_spread(case, tmp_path, capsy
     assert (code, report["verdict"]) == (0, "healthy")
     moving = [{key: v + 0.01 * (r["step"] % 3) * (key != "step") for key, v in r.items()} for r in rows]
     assert judged(capsys, write_rows(tmp_path / "log.jsonl", moving), *arguments)[0] == 0
+
+
+def test_a_log_of_zeros_and_a_flat_one_are_told(tmp_path):
+    zeros = [{"reward": 0.0, "kl": 0.001 * (n % 7), "step": n} for n in range(1, 61)]
+    assert ids(write_rows(tmp_path / "zeros.jsonl", zeros)) == {"constant-reward"}
+    noise = random.Random(0)
+    flat = [{"reward": 0.3 + noise.gauss(0, 0.03), "kl": 0.01, "step": n} for n in range(1, 101)]
+    run = diagnose.load_run(str(write_rows(tmp_path / "flat.jsonl", flat)))
+    (note,) = [f for f in diagnose.diagnose(run)[0] if f.id == "flat-reward"]
+    assert note.severity == "note" and "flat over 100 steps" in note.saw
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ CHECKS = (
     (check_kl, ("kl",)),
     (check_critic, ("explained_variance",)),
     (check_gradients, ("grad_norm",)),
-    (check_movement, ("kl", "kl_step", "entropy")),
+    (check_movement, ("score",)),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
     (check_memory, ("gpu_memory", "memory")),
@@ -173,7 +173,8 @@ def names_like(run: LoggedRun, measure: str) -> list[str]:
 def level_of_all_steps(run: LoggedRun) -> float | None:
     """The mean reward of four steps in five, where it is one number and the log has nothing of the scores' spread."""
     scores = [f"{score:.6g}" for score in run.values("score")]
-    if len(scores) < TREND_STEPS or any(spread <= run.series.keys() for spread in SPREAD_SERIES):
+    known = any(spread <= run.series.keys() for spread in SPREAD_SERIES)
+    if len(scores) < TREND_STEPS or known or is_constant(run):
         return None
     level = statistics.mode(scores)
     return float(level) if scores.count(level) >= 0.8 * len(scores) else None

@@ -98,12 +98,15 @@ def first_part(run: LoggedRun) -> tuple[str, list[float]]:
 
 
 def is_constant(run: LoggedRun) -> bool:
-    """Whether every completion scored the same in four steps of five."""
+    """Whether every completion scored the same in four steps of five; without spreads, whether every mean is 0."""
     if run.series.get("score_std"):
         alike = [value <= 1e-6 for value in run.values("score_std")]
-    else:
+    elif run.series.get("score_max") and run.series.get("score_min"):
         pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
         alike = [high - low <= 1e-6 for high, low in pairs]
+    else:
+        scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
+        return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
     return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
 
 

@@ -105,12 +105,15 @@ def check_signal(run: LoggedRun):
 
 
 def check_movement(run: LoggedRun):
-    """Scores differ and nothing changes."""
+    """Scores differ and nothing changes; or the score alone does not."""
     scores = run.values("score")
+    if is_constant(run) and not run.series.keys() & {"score_std", "score_max"}:
+        yield from check_constant(run)
     if len(scores) < 2 * TREND_STEPS or trend(scores) or is_solved(run) or is_constant(run):
         return
     if run.series.get("zero_std") and late(run, "zero_std") >= 0.8:
         return
+    name, still = "", False
     if run.series.get("kl"):
         name, still = "kl", abs(late(run, "kl")) < 1e-4
     elif run.series.get("kl_step") and (run.settings.get("updates") or 1) > 1:  # else 0 by construction
@@ -118,11 +121,12 @@ def check_movement(run: LoggedRun):
     elif run.series.get("entropy"):
         first, last = ends(run.values("entropy"))
         name, still = "entropy", abs(last - first) < 0.01 * abs(first)
-    else:
-        return
+    saw = f"the score is flat over {len(scores)} steps"
     if still:
-        saw = f"the score is flat over {len(scores)} steps and {run.names[name]} is {late(run, name):.3g}"
-        yield run.find("lr-low", name, saw)
+        yield run.find("lr-low", name, f"{saw} and {run.names[name]} is {late(run, name):.3g}")
+    elif not run.values("held_out") and ends(scores)[1] < SOLVED:
+        first, last = ends(scores)
+        yield run.find("flat-reward", "score", f"{saw}, {first:.3g} at the start and {last:.3g} at the end")
 
 
 def check_hacking(run: LoggedRun):
