@@ -806,12 +806,16 @@ def test_stages_are_parsed(specs, expected):
 
 
 def test_stages_from_yaml(tmp_path):
-    (tmp_path / "stages.yaml").write_text("- {rewards: format, steps: 2}\n- rewards: [a, b]\n  steps: 3\n")
-    expected = [(["format"], 2, 0), (["a", "b"], 3, 0)]
-    assert grpo.parse_stages([str(tmp_path / "stages.yaml")]) == expected
-    (tmp_path / "run.yaml").write_text("stages:\n" + (tmp_path / "stages.yaml").read_text())
+    stages = "stages:\n- {rewards: format, steps: 2}\n- rewards: [a, b]\n  steps: 3\n- c:4\n"
+    (tmp_path / "run.yaml").write_text(stages)
     config = grpo.parse_arguments(["--config", str(tmp_path / "run.yaml")])
-    assert grpo.parse_stages(config.stages) == expected
+    assert grpo.parse_stages(config.stages) == [(["format"], 2, 0), (["a", "b"], 3, 0), (["c"], 4, 0)]
+
+
+@pytest.mark.parametrize("spec", ["stages.yaml", "{rewards: a", "{rewards: a, steps: many}", "{reward: a, steps: 2}"])
+def test_a_stage_that_cannot_be_read_is_refused(spec):
+    with pytest.raises(grpo.UserError, match=r"or --config FILE\.yaml"):
+        grpo.parse_stages([spec])
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -1091,7 +1095,8 @@ def test_what_the_reference_calls_gone_is_gone(name):
 
     with pytest.raises(TypeError):
         GRPOConfig(**{name: 1})
-    assert name in grpo.RENAMED
+    with pytest.raises(grpo.UserError, match="try "):
+        grpo.trainer_fields([f"{name}=1"])
     assert name == "save_safetensors" or name in REFERENCE
 
 
