@@ -82,7 +82,8 @@ def tell_round(figures: dict) -> None:
     shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
     say(
         f"round {figures['round']}: held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}, "
-        f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}, entropy {figures['entropy']:.4f}"
+        f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}, "
+        f"entropy {figures['entropy']:.4f}"
     )
 
 
