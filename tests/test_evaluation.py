@@ -1212,25 +1212,22 @@ def test_a_reward_that_raises_is_named(tmp_path):
     assert done.returncode == 3 and "ZeroDivisionError" in done.stderr and "'b'" in done.stderr
 
 
-def test_few_shot_rows_of_the_data_are_not_evaluated(ev, tmp_path, capsys):
-    rows = [{"question": f"{i}", "answer": f"#### {i}"} for i in range(5)]
-    data = write_rows(tmp_path / "d.jsonl", rows)
-    found = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--fewshot", 2, "--max_new_tokens", 4)
-    assert found["tasks"]["math"]["rows"] == 3
-    assert "the first 2 rows are the worked examples" in capsys.readouterr().err
-
-
 def test_settings_from_yaml(ev, tmp_path):
     data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "answer": "b", "done": "b"}])
     (tmp_path / "c.yaml").write_text(f"task: [math]\ndata: {data}\ncompletion_column: done\n")
     assert run_here(ev, tmp_path / "o", "--config", tmp_path / "c.yaml")["tasks"]["math"]["rows"] == 1
 
 
-def test_rows_that_are_worked_examples_are_not_evaluated(ev, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("shots_at", "kept_at", "said"),
+    [([0], [1, 2, 3], "the first 1 rows are the worked examples"), ([2, 3], [0, 1, 3], "1 rows are worked examples")],
+    ids=["of the data", "of another file"],
+)
+def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_at, said):
     rows = [{"question": f"{n}+1?", "answer": str(n + 1)} for n in range(4)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "shots.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[2:]))
-    config = ev.Config(data=str(tmp_path / "rows.jsonl"), fewshot_data=str(tmp_path / "shots.jsonl"), fewshot=1)
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    shots_data = write_rows(tmp_path / "shots.jsonl", [rows[i] for i in shots_at]) if len(shots_at) > 1 else ""
+    config = ev.Config(data=str(data), fewshot_data=str(shots_data), fewshot=1)
     kept, shots = ev.task_rows(config, ev.make_task("math", config))
-    assert shots == rows[2:3] and kept == [*rows[:2], rows[3]]
-    assert "1 rows are worked examples and not evaluated" in capsys.readouterr().err
+    assert shots == [rows[shots_at[0]]] and kept == [rows[i] for i in kept_at]
+    assert said in capsys.readouterr().err

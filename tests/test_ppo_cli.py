@@ -434,19 +434,16 @@ def test_yaml_settings_and_flags_that_win_over_them(plan):
     assert isinstance(got["lr"], float)
 
 
+def test_the_last_flag_wins_over_earlier_ones_and_the_file(plan):
+    got = plan("report_to: [wandb]", "--report_to=tensorboard", "--steps=3", "--steps", "4")
+    assert (got["steps"], got["report_to"]) == (4, ["tensorboard"])
+
+
 def test_yaml_booleans_can_be_switched_off_by_flags(plan):
     assert plan("whiten_advantages: no")["whiten_advantages"] is False
     assert plan("whiten_rewards: on", "--whiten_rewards=false")["whiten_rewards"] is False
     assert plan("whiten_advantages: false", "--whiten_advantages")["whiten_advantages"] is True
     assert plan("{}")["whiten_advantages"] is True
-
-
-def test_a_flag_given_twice_counts_the_last_time(plan):
-    assert plan("", "--steps=3", "--steps", "4")["steps"] == 4
-
-
-def test_repeatable_flags_replace_those_of_the_file(plan):
-    assert plan("report_to: [wandb]", "--report_to=tensorboard")["report_to"] == ["tensorboard"]
 
 
 def test_every_setting_survives_a_round_trip_through_yaml(ppo, plan):
@@ -610,6 +607,7 @@ def late(prompts, completions, **kwargs):
     ("bad", "said"),
     [
         ("raise ValueError('my fault')", ["reward late, row 0", "completion", "ValueError: my fault"]),
+        ("async raise ValueError('my fault')", ["reward late, row 0", "completion", "ValueError: my fault"]),
         ("return [1.0] * 3 + [float('nan')] * 5", ["reward late, row 3", "completion", "nan"]),
         ("return [1.0] * 2 + [float('inf')] * 6", ["reward late, row 2", "completion", "inf"]),
         ("return [1.0] * 4 + [10**400] * 4", ["reward late, row 4", "completion", "100000"]),
@@ -619,17 +617,11 @@ def late(prompts, completions, **kwargs):
     ],
 )
 def test_a_reward_that_fails_stops_the_run_with_a_checkpoint(rewarded, bad, said):
-    code, error, out = rewarded(LATER.replace("BAD", bad), "late")
+    source = LATER.replace("def late", "async def late") if bad.startswith("async ") else LATER
+    code, error, out = rewarded(source.replace("BAD", bad.removeprefix("async ")), "late")
     assert code == 3
     assert all(word in error for word in said), error
     assert "Traceback" not in error
-    assert checkpoints(out) == ["step-000001"]
-
-
-def test_an_async_reward_that_raises_stops_the_run_with_a_checkpoint(rewarded):
-    source = LATER.replace("BAD", "raise ValueError('my fault')").replace("def late", "async def late")
-    code, error, out = rewarded(source, "late")
-    assert code == 3 and "reward late, row 0" in error and "ValueError: my fault" in error
     assert checkpoints(out) == ["step-000001"]
 
 
@@ -730,17 +722,6 @@ def write_rows(path: Path) -> Path:
 
         parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
     return path
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])
-def test_every_format_gives_the_same_rows(ours, small, tmp_path, suffix):
-    out = tmp_path / "run"
-    reward = f"--reward={small / 'rewards.py'}:digits"
-    path = write_rows(tmp_path / f"rows.{suffix}")
-    code, _, error = ours(f"--data={path}", *SIZES, reward, "--steps=1", "--sample_every=1", f"--output_dir={out}")
-    assert code == 0, error
-    prompts = {json.loads(line)["prompt"] for line in (out / "samples.jsonl").read_text().splitlines()}
-    assert prompts <= {row["prompt"] for row in ROWS} and len(prompts) > 3
 
 
 def test_columns_arrive_whole(ppo, tmp_path):
@@ -911,25 +892,19 @@ def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
     assert snapshot(folder) == before
 
 
-@pytest.mark.parametrize("change", ["model", "batch_size", "seed", "kl_coef", "lr"])
+@pytest.mark.parametrize("change", ["model", "kl_coef"])
 def test_resume_with_changed_settings_is_refused(ours, uninterrupted, tmp_path, change):
     folder, flags = uninterrupted
-    values = {"batch_size": "16", "seed": "1", "kl_coef": "0.5", "lr": "1e-3"}
-    value = save_random_model("llama", tmp_path / "llama") if change == "model" else values[change]
+    value = save_random_model("llama", tmp_path / "llama") if change == "model" else "0.5"
     before = snapshot(folder)
     code, _, error = ours(*flags, f"--output_dir={folder}", f"--{change}={value}", "--steps=7", "--resume")
     assert code == 2 and f"got --resume with changed settings: {change} " in error
     assert snapshot(folder) == before
 
 
-def test_an_output_dir_that_is_a_file_is_refused(ours, data, tmp_path):
-    (tmp_path / "run").write_text("mine")
-    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--steps=1")
-    assert code == 2 and "Traceback" not in error
-    assert (tmp_path / "run").read_text() == "mine"
-
-
-def test_an_output_dir_that_cannot_be_made_is_refused(ours, data, tmp_path):
+@pytest.mark.parametrize("place", ["file", "file/run"])
+def test_an_output_dir_that_cannot_be_made_is_refused(ours, data, tmp_path, place):
     (tmp_path / "file").write_text("mine")
-    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'file' / 'run'}", "--steps=1")
+    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / place}", "--steps=1")
     assert code == 2 and "file" in error and "Traceback" not in error
+    assert (tmp_path / "file").read_text() == "mine"

@@ -12,16 +12,16 @@ from parts.foundation.messages import need, say
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:

@@ -42,10 +42,10 @@ def group_signal(n: int, c: int, group: int) -> float:
 
 def histogram(rates: list[float]) -> dict[str, int]:
     """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
-    found = {"0": sum(p == 0 for p in rates)}
+    counts = {"0": sum(p == 0 for p in rates)}
     for low, high in BINS:
-        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
-    return found | {"1": sum(p == 1 for p in rates)}
+        counts[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
+    return counts | {"1": sum(p == 1 for p in rates)}
 
 
 def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:

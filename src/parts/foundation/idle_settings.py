@@ -7,7 +7,7 @@ from parts.foundation.messages import say
 from parts.foundation.settings import BaseConfig
 
 
-def corrects(config: BaseConfig) -> str:
+def mismatch_mode(config: BaseConfig) -> str:
     """The correction for a sampler that is not the trainer; "none" for none."""
     auto = "tis" if config.rollout_engine == "vllm" else "none"
     return auto if config.mismatch == "auto" else config.mismatch
@@ -38,13 +38,13 @@ IDLE = [
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
         ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
         "sampler and trainer are not corrected for",
         "--mismatch seq_mask",
     ),
     (
         ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
         "tis has no lower bound",
         "--mismatch icepop",
     ),

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from parts.foundation.idle_settings import mismatch_mode
 from parts.foundation.messages import need
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import masked_mean
@@ -299,11 +300,6 @@ def policy_terms(config: BaseConfig, piece: dict, logprobs):
         measured["kl/ref"] = kl_estimate(logprobs.detach(), piece["ref_logprobs"], config.kl_estimator[:2])
         loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
     return loss, measured
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """How the loss is corrected for a sampler that is not the trainer."""
-    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
 
 
 def contributing(config: BaseConfig, batch: dict) -> list[int]:

@@ -236,8 +236,8 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
     start, prompts = 0, list(range(len(mask)))
     if rows and max(lengths[r] for r in rows) <= shared:
-        start, found, _ = same_prompts(batch)
-        prompts = found.tolist()
+        start, prompt_lengths, _ = same_prompts(batch)
+        prompts = prompt_lengths.tolist()
     longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
 
     def cost(group) -> float:

@@ -141,7 +141,9 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    texts = [
+        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+    ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
         expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
@@ -186,27 +188,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     limit = gap_limit(config, models.device)
     with torch.no_grad():
-        found = measured_decoding(
+        measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
-        if found and found.pads and found.leaving:
+        if measured and measured.pads and measured.leaving:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
             groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
             groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
-            found = replace(found, plain=plain, groups=groups)
+            measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
-        found,
+        measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not found.pads:
+    if not measured.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
+    if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
+    return measured
 
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
@@ -227,9 +229,9 @@ def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> fl
     with torch.no_grad(), autocast(config, models.device):
         expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
         set_attention(network, SHARED_PROMPTS, narrow)
-        found = line_states(network, layout)[asked]
+        shared = line_states(network, layout)[asked]
         again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
-    pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
+    pairs = [(a, b) for states in (shared, again) for a, b in zip(states, expected, strict=True)]
     return max(relative_gap(*pair) for pair in pairs)
 
 
@@ -260,6 +262,6 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
     cannot = [network for network in networks if not can_share(config, models, network)]
     longest = getattr(config, "conversation_tokens", config.max_prompt_tokens + config.max_new_tokens)
     short = [network for network in networks if 0 < length_that_shares(network) < longest]
-    for found, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
-        for name in sorted({type(unwrapped(network)).__name__ for network in found}):
+    for group, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
+        for name in sorted({type(unwrapped(network)).__name__ for network in group}):
             say(f"note: {name} runs a prompt again with each of its {which}")

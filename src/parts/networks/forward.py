@@ -24,8 +24,8 @@ def some_rows_at(x, places, **kwargs):
     """The same, the last row where a place is N."""
     import torch
 
-    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
-    return found.view(*places.shape, *x.shape[1:])
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    return rows.view(*places.shape, *x.shape[1:])
 
 
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
@@ -56,11 +56,11 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
         blocks = [block.transpose(1, 2) for block in blocks]
         return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
 
-    found = attend(layout.prompts, layout.prompts, None)
+    attended = attend(layout.prompts, layout.prompts, None)
     if layout.responses.numel():
         mask = layout.added_to_scores(query.dtype)
-        found = torch.cat([found, attend(layout.responses, layout.texts, mask)])
-    return (found if layout.back is None else some_rows_at(found, layout.back))[None], None
+        attended = torch.cat([attended, attend(layout.responses, layout.texts, mask)])
+    return (attended if layout.back is None else some_rows_at(attended, layout.back))[None], None
 
 
 class KeptTokens:
@@ -200,10 +200,10 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    found = getattr(out, name, None)
+    keys_and_values = getattr(out, name, None)
     if cache is None:
-        give_room(found)
-    return out.last_hidden_state, found
+        give_room(keys_and_values)
+    return out.last_hidden_state, keys_and_values
 
 
 def next_states(model, token, mask, cache, padded: bool):

@@ -107,13 +107,13 @@ class KeptTexts:
         """
         import torch
 
-        own = rows if places is None else rows[places]
+        numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
         columns = torch.arange(cache.get_seq_length(), device=mask.device)
-        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
-        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
-        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+        before = torch.nn.functional.pad(mask[numbers], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[numbers, None] - 1)
+        self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
@@ -185,13 +185,13 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
     if len(groups) == 1:
         return read_on(kept, texts, read, groups[0])
-    whole, found = KeptTexts(texts), {}
+    whole, last = KeptTexts(texts), {}
     for group in groups:
         order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
         whole.parts.append(Part(order, pairs_of(cache), mask))
-        found |= zip(order, following, strict=True)
+        last |= zip(order, following, strict=True)
     order, cache, mask = whole.cache_of(list(texts))
-    return order, torch.stack([found[number] for number in order]), mask, cache
+    return order, torch.stack([last[number] for number in order]), mask, cache
 
 
 def read_on(
@@ -269,10 +269,10 @@ class Groups:
         import torch
 
         keys, values = self.pairs[layer]
-        (heads, own), width = key.shape[1:3], keys.shape[2]
+        (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
         query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
-        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
         scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
         scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
         if self.added is not None:

@@ -148,9 +148,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def settle_model(config: BaseConfig) -> None:
@@ -236,10 +236,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -312,8 +312,8 @@ def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:

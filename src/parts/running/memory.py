@@ -273,10 +273,15 @@ def update_pass(config: BaseConfig, model, longest: int, processes: int) -> Pass
     It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
     """
     rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
+    return pass_of_rows(config, model, max(1, rows), longest)
+
+
+def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
+    """A micro-batch of so many rows of one length, in the run's precision."""
     width = 4 if config.precision == "fp32" else 2
     return PassShape(
-        rows=max(1, rows),
-        length=longest,
+        rows=rows,
+        length=length,
         compute=width,
         stream=width if config.lora_rank else 4,
         attention=attention_kind(model.config._attn_implementation),

@@ -14,9 +14,13 @@ from parts.foundation.settings import BaseConfig, free_on_resume
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 
@@ -118,13 +122,13 @@ def versions() -> dict:
     """Versions of what a run's numbers depend on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def write_settings(config: BaseConfig) -> None:

@@ -20,27 +20,29 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
         values = [row[name] for row in rows if name in row]
         return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
 
-    found, lower = [], f"try a lower {rate}"
+    faults, lower = [], f"try a lower {rate}"
     scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
     fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
     if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
         if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
         if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+            faults.append(
+                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
+            )
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append(
+        faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return faults

@@ -78,9 +78,9 @@ def print_completions(examples_before: list[dict], examples_after: list[dict]) -
 
 def print_conversations(before: dict, after: dict) -> None:
     """Print two conversations, a line for each message."""
-    for when, talk in (("before", before), ("after", after)):
-        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
-        for message in talk["messages"]:
+    for when, conversation in (("before", before), ("after", after)):
+        tell(f"held-out conversation {when}, score {conversation['score']:.4g}")
+        for message in conversation["messages"]:
             tell(f"  {message['role']:9}  {message_line(message)}")
 
 

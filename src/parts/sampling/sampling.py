@@ -35,12 +35,12 @@ class Ended:
     """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
 
     def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.told = tell, numbers, set()
+        self.tell, self.numbers, self.reported = tell, numbers, set()
 
     def look(self, rows, tokens, lengths) -> None:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.told]
-        self.told.update(new)
+        new = [row for row in rows.tolist() if row not in self.reported]
+        self.reported.update(new)
         self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
 
 
@@ -216,9 +216,9 @@ class TurnSampler:
         place = {number: i for i, number in enumerate(numbers)}
         noise = None if noise is None else noise[[place[number] for number in order]]
         keep = functools.partial(self.kept.take, order, mask)
-        found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
-        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
-        return [found[number] for number in numbers]
+        sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
+        return [sampled[number] for number in numbers]
 
 
 def turn_sampler(engine) -> Callable:

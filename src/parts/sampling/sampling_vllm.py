@@ -46,11 +46,11 @@ def import_vllm(flag: str, instead: str):
     try:
         import vllm
     except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+        problem = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {problem}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    got = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{got}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
     return vllm
 
 
@@ -70,22 +70,22 @@ def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
     actions, values = {action.dest: action for action in parser._actions}, {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
+        key, got = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{got}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{got}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{got}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, got)
     return values
 
 
-def vllm_value(parser, action, text: str, what: str):
+def vllm_value(parser, action, text: str, got: str):
     """`text` as the value of an argument of vLLM's command line."""
     flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{got}true or false")
     line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
 
     def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
+        raise UserError(f"{got}a value that vLLM takes: {message}")
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)

@@ -61,9 +61,9 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     if name in names:
         return name
     module, _, leaf = name.rpartition(".")
-    parent, _, own = module.rpartition(".")
-    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
-    return next((found for found in fused if found in names), None)
+    parent, _, part = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if part in parts]
+    return next((fused_name for fused_name in fused if fused_name in names), None)
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
@@ -88,13 +88,13 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
-        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
-        if found is None:
+        target = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if target is None:
             lost.append(name)
             continue
-        own = checksums(x, dtype)
-        count, total = expected.get(found, (0, torch.zeros_like(own)))
-        expected[found] = count + x.numel(), total + own
+        sums = checksums(x, dtype)
+        count, total = expected.get(target, (0, torch.zeros_like(sums)))
+        expected[target] = count + x.numel(), total + sums
     wrong = []
     for name, (layer, leaf) in layers.items():
         x = held_by(layer, leaf, dtype)
@@ -130,7 +130,7 @@ class SyncCheck:
         """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
         wrong, lost = compare_weights(named, sampler)
         if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            names = ", ".join(wrong[:5]) + (", …" if len(wrong) > 5 else "")
             raise StaleSamplerError(
                 f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
                 f"tensors: {names}; expected equal checksums; try {self.advice}"

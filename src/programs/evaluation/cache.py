@@ -69,26 +69,30 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     waiting = [requests[first[key]] for key in missing]
     sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in waiting]
-    mine = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
-    found, failure = [None] * len(mine), None
-    bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
+    local_requests = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
+    computed, failure = [None] * len(local_requests), None
+    bar = tqdm(total=len(local_requests), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
     def done(i: int, output: dict) -> None:
-        found[i] = output
-        cache.add(mine[i].key(), output)
+        computed[i] = output
+        cache.add(local_requests[i].key(), output)
         bar.update()
 
     try:
-        getattr(model, kind)(mine, done)
+        getattr(model, kind)(local_requests, done)
     except Exception as error:  # the other processes wait for this one: tell them
         plain = size == 1 or isinstance(error, UserError)
         failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
     finally:
         bar.close()
         cache.close()
-    merged = gather_rows([(r.key(), out) for r, out in zip(mine, found, strict=True)], failure) if size > 1 else None
+    merged = (
+        gather_rows([(r.key(), out) for r, out in zip(local_requests, computed, strict=True)], failure)
+        if size > 1
+        else None
+    )
     if failure:
         raise failure
-    fresh = dict(merged if merged is not None else zip((r.key() for r in mine), found, strict=True))
+    fresh = dict(merged if merged is not None else zip((r.key() for r in local_requests), computed, strict=True))
     reused = sum(out is not None for out in outputs)
     return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused

@@ -10,14 +10,14 @@ IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.co
 
 def extract_strict(text: str) -> str:
     """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
-    found = STRICT.findall(text)
-    return found[0].strip() if found else "[invalid]"
+    matches = STRICT.findall(text)
+    return matches[0].strip() if matches else "[invalid]"
 
 
 def extract_flexible(text: str) -> str:
     """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
-    found = FLEXIBLE.findall(text)
-    return next(part for part in found[-1] if part).strip() if found else "[invalid]"
+    matches = FLEXIBLE.findall(text)
+    return next(part for part in matches[-1] if part).strip() if matches else "[invalid]"
 
 
 def gsm8k_form(text: str) -> str:

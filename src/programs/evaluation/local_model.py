@@ -51,12 +51,15 @@ class LocalModel:
         started = time.perf_counter()
         self.model, self.tokenizer, commit = self.load(source)
         self.parameters = sum(p.numel() for p in self.model.parameters())
-        names = [source] + [config.base_model] * bool(config.base_model)
-        folders = [name for name in names if Path(name).is_dir()]
+        folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
         text = self.model.config.get_text_config()
-        own = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
-        limits = [*own, self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None, 2048]
+        positions = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
+        limits = [
+            *positions,
+            self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None,
+            2048,
+        ]
         self.max_length = config.max_length or next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
         ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None}
@@ -83,8 +86,7 @@ class LocalModel:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        found = Path(source).is_dir() or is_hub_id(source)
-        need(found, f"got model {source!r}, which is not a folder; {LOADABLE}")
+        need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
             options = {"dtype": dtype, **attention_choice(self.config)}
@@ -228,11 +230,11 @@ class LocalModel:
             rows, mask, cache = self.engine.behind_prefix(rows)
         width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
-        own = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
+        real = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
         if cache:
-            hidden, _ = cached_states(self.model, ids, torch.cat([mask, own], dim=1), cache)  # [n, width, H]
+            hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
         else:
-            hidden = plain_states(self.model, ids, own)
+            hidden = plain_states(self.model, ids, real)
         chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
         for row, (r, m) in enumerate(zip(rows, members, strict=True)):
             for i in m:

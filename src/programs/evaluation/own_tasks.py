@@ -34,15 +34,15 @@ class RewardTask(Task):
         scores, parts = self.graders(
             [row for row, _ in flat], [out["text"] for _, out in flat], [out["ids"] for _, out in flat]
         )
-        found = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
-        applies = [any(x is not None for x in metrics.values()) for metrics in found]
+        named = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
+        applies = [any(x is not None for x in metrics.values()) for metrics in named]
         flat_records = iter(
             {
                 "metrics": m | {"score": s if a else None},
                 "extracted": None,
                 "reason": "" if a else "no function applies",
             }
-            for m, s, a in zip(found, scores, applies, strict=True)
+            for m, s, a in zip(named, scores, applies, strict=True)
         )
         records = [[next(flat_records) for _ in outs] for outs in outputs]
         return records, mean_values(records)
@@ -56,30 +56,30 @@ class Custom(Task):
 
     def check(self):
         need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
-        ((found, _),) = load_rewards(self.targets[0])
-        self.own = found() if inspect.isclass(found) else found
-        self.score_row = getattr(self.own, "score", self.own)
+        ((target, _),) = load_rewards(self.targets[0])
+        self.user_task = target() if inspect.isclass(target) else target
+        self.score_row = getattr(self.user_task, "score", self.user_task)
         need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
 
     def question(self, row):
-        if not hasattr(self.own, "prompt"):
+        if not hasattr(self.user_task, "prompt"):
             return super().question(row)
         prompt = self.ask_own("prompt", row)
         check_prompt(prompt, f"prompt of {self.label}")
         return prompt
 
     def target(self, row):
-        return self.ask_own("target", row) if hasattr(self.own, "target") else super().target(row)
+        return self.ask_own("target", row) if hasattr(self.user_task, "target") else super().target(row)
 
     def ask_own(self, method: str, row: dict):
         """What the class says of a row."""
         try:
-            return getattr(self.own, method)(row)
+            return getattr(self.user_task, method)(row)
         except Exception as error:
             raise RewardError(f"{method} of {self.label}: raised {type(error).__name__}: {error}") from error
 
     def stops(self, chat):
-        return list(getattr(self.own, "stop", []))
+        return list(getattr(self.user_task, "stop", []))
 
     def score_one(self, row, out):
         where = f"task {self.label}, completion {out['text'][:200]!r}"

@@ -29,9 +29,9 @@ def sibling(name: str):
     return sys.modules[module_name]
 
 
-def rows_of(source: str, what: str = "--data") -> list[dict]:
+def rows_of(source: str, flag: str = "--data") -> list[dict]:
     """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
-    need(source, f"got no {what}; expected a file or hub id; try {what} assets/data/arithmetic_eval.jsonl")
+    need(source, f"got no {flag}; expected a file or hub id; try {flag} assets/data/arithmetic_eval.jsonl")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
         rows = read_rows(source)

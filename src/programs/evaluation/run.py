@@ -28,12 +28,15 @@ def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
     source = task.settings["data"] or config.data
     rows, shots = rows_of(source), []
     if config.fewshot and type(task) is not Perplexity:
-        own = not config.fewshot_data
-        pool = rows if own else rows_of(config.fewshot_data, "--fewshot_data")
-        need(len(pool) >= config.fewshot + own, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        same_rows = not config.fewshot_data
+        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
+        need(
+            len(pool) >= config.fewshot + same_rows,
+            f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}",
+        )
         shots, count = pool[: config.fewshot], len(rows)
-        rows = rows[config.fewshot :] if own else [row for row in rows if row not in shots]
-        if own:
+        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
+        if same_rows:
             say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
         elif len(rows) < count:
             say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
@@ -177,7 +180,9 @@ def play_task(config: Config, task: EnvironmentTask, model, rows: list[dict]) ->
     played = [example["row"] for example in examples]
     result = result_of(config, task, played, task.values_of(records), about)
     prompts = [example["prompt"] for example in examples]
-    shown = [[{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in own] for own in records]
+    shown = [
+        [{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in outputs] for outputs in records
+    ]
     return result, samples_of(task, zip(played, prompts, result["keys"], records, shown, strict=True))
 
 

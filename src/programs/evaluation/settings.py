@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from parts.environments.play_setup import check_room
+from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
 from parts.foundation.settings import BaseConfig, parse_settings, setting
@@ -80,8 +80,8 @@ class Config(BaseConfig):
     rollout_batch_size = 10**9
 
     def __post_init__(self):
-        named = [text.partition(":")[0] for text in self.task]
-        self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
+        if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
+            self.task = [*self.task, "environment"]
 
     @property
     def conversation_tokens(self) -> int:
@@ -89,25 +89,10 @@ class Config(BaseConfig):
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
-OF_CONVERSATIONS = (
-    "max_turns",
-    "max_prompt_tokens",
-    "max_conversation_tokens",
-    "tool_timeout",
-    "tool_characters",
-    "tool_format",
-)
-
-
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in OF_CONVERSATIONS:
-        value = getattr(c, name)
-        need(
-            c.environment or value == getattr(usual, name),
-            f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
-        )
+    c = config
+    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "max_prompt_tokens"))
     if not c.environment:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
@@ -121,8 +106,8 @@ def check_environment(config: Config) -> None:
     }
     for flag, why in refused.items():
         need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
-    off = c.chat_template == "off"
-    need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
+    templated = c.chat_template != "off"
+    need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
 
 

@@ -17,10 +17,13 @@ from programs.evaluation.tasks import Code, Generation, Math, Task
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
     check_numbers(config)
-    own = evaluation_template(config)
-    got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
-    need(not own or Path(own).is_file(), got)
-    need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
+    template = evaluation_template(config)
+    got = f"got chat_template {template!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
+    need(not template or Path(template).is_file(), got)
+    need(
+        not (template and config.base_url),
+        "got --chat_template FILE with --base_url; expected the server's own; try auto",
+    )
     template_settings(config)
     need(config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1; try 0.95")
     greedy = config.n > 1 and not config.temperature and not config.completion_column

@@ -113,9 +113,9 @@ def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
     """Values of each metric in the records: a row's is the mean over its samples that have one."""
     names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
     for name in names:
-        found = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        values_by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
         better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
-        values[name] = Values([sum(x) / len(x) if x else None for x in found], higher_is_better=better)
+        values[name] = Values([sum(x) / len(x) if x else None for x in values_by_row], higher_is_better=better)
     return values
 
 

@@ -15,15 +15,15 @@ from programs.grpo_train.settings import Config
 
 def saved_steps(config: Config) -> dict[int, Path]:
     """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
-    found = {}
+    checkpoints = {}
     for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
         try:
             state = json.loads((folder / "trainer_state.json").read_text())
             state["stateful_callbacks"]["RunCallback"]
         except (OSError, ValueError, KeyError):
             continue
-        found[state["global_step"]] = folder
-    return dict(sorted(found.items()))
+        checkpoints[state["global_step"]] = folder
+    return dict(sorted(checkpoints.items()))
 
 
 def resume_point(config: Config) -> Path | None:
@@ -95,10 +95,10 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
         model = model.to("cuda")
-    found = []
+    samples = []
     for row in rows:
         ids = torch.tensor([row["prompt_ids"]], device=model.device)
         limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
         made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-        found.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
-    return found
+        samples.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
+    return samples

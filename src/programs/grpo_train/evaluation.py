@@ -29,7 +29,8 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
             return engine.generate(prompts, None, 1)[1]
         finally:
             engine.temperature = kept
-    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, [None] * len(prompts)
+    device, pad_id = trainer.accelerator.device, trainer.processing_class.pad_token_id
+    completions = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
     limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
@@ -50,9 +51,9 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
             made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
             for number, tokens in zip(numbers, made, strict=True):
                 ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                found[number] = tokens[: ends[0] + 1] if ends else tokens
+                completions[number] = tokens[: ends[0] + 1] if ends else tokens
     trainer.model.train()
-    return found
+    return completions
 
 
 def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
@@ -91,17 +92,19 @@ def evaluate(
         (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
     """
     rank, size = world()
-    share = rows[rank::size] + rows[:1] * (len(rows) % size > 0 and rank >= len(rows) % size)  # all the same number
+    share = rows[rank::size]
+    if 0 < len(rows) % size <= rank:  # every process samples the same number
+        share = share + rows[:1]
     if not setup:
         ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
     samples, failure = [], None
     try:
         if setup:
-            talks = greedy_conversations(config, trainer, setup, share)
-            seen, said = heard(share, talks)
-            samples = scored_samples(trainer, scorer, goal, seen, said, [talk.response_ids for talk in talks])
-            samples = [s | conversation_entry(setup, talk) for s, talk in zip(samples, talks, strict=True)]
+            conversations = greedy_conversations(config, trainer, setup, share)
+            seen, said = heard(share, conversations)
+            samples = scored_samples(trainer, scorer, goal, seen, said, [x.response_ids for x in conversations])
+            samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
         else:
             ids = ids[: len(share)]
             made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []

@@ -59,8 +59,8 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        own = {name: function for name, function in self.functions.items() if function is not environment_score}
-        check_columns(own, row, others=(*TRL_EXTRAS, "environments"))
+        functions = {name: function for name, function in self.functions.items() if function is not environment_score}
+        check_columns(functions, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -130,7 +130,7 @@ class Scorer:
     def samples(self, eos_ids: list[int]) -> list[dict]:
         """The latest rollout of this process."""
         seen, rewards = self.latest, self.latest["rewards"]
-        found = []
+        samples = []
         for i, ids in enumerate(seen["completion_ids"]):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {
@@ -138,8 +138,8 @@ class Scorer:
                 "completion": text_of_turns(seen["completions"][i]),
             }
             sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
-            found.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
-        return found
+            samples.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
+        return samples
 
     def scores(self) -> list[float]:
         """Scores of this process's completions in the latest rollout."""
@@ -181,10 +181,10 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
 
     parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
     made = []
-    for row, own in zip(rows, ids, strict=True):
-        text = visible_text(tokenizer, own, eos_ids)
+    for row, token_ids in zip(rows, ids, strict=True):
+        text = visible_text(tokenizer, token_ids, eos_ids)
         if isinstance(row["prompt"], str):
             made.append(text)
         else:
-            made.append([parse_response(tokenizer, own) if parsed else {"role": "assistant", "content": text}])
+            made.append([parse_response(tokenizer, token_ids) if parsed else {"role": "assistant", "content": text}])
     return made

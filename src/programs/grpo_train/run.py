@@ -78,8 +78,8 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            what = "environment" if isinstance(fault, EnvironmentFault) else "reward"
-            say(f"saved step {step}; mend the {what} and go on with --resume")
+            culprit = "environment" if isinstance(fault, EnvironmentFault) else "reward"
+            say(f"saved step {step}; mend the {culprit} and go on with --resume")
         raise
     except torch.OutOfMemoryError as error:
         raise UserError(
@@ -88,8 +88,8 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         ) from error
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost
-            what = f"got probabilities that are not finite after step {trainer.state.global_step}"
-            raise DivergedError(f"{what} ({error}); expected finite ones; try a lower --learning_rate") from error
+            got = f"got probabilities that are not finite after step {trainer.state.global_step}"
+            raise DivergedError(f"{got} ({error}); expected finite ones; try a lower --learning_rate") from error
         raise
 
 

@@ -39,12 +39,12 @@ TRL_PANELS = (
 
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
-    found = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
+    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
     for key, value in logs.items():
         match = re.fullmatch(r"rewards/(.+)/mean", key)
         if match and value is not None and not math.isnan(value):
-            found[f"reward/{match[1]}"] = value
-    return found
+            metrics[f"reward/{match[1]}"] = value
+    return metrics
 
 
 class TrlLog(RunLog):

@@ -1,6 +1,7 @@
 """Settings under TRL's names, profiles, and what contradicts what."""
 
 import ast
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -43,7 +44,7 @@ class Config(TrainerSettings):
         "rewards of the library with advised weights, repeatable",
         ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
     )
-    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; in YAML a list")
     environment: str = setting(
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
@@ -238,8 +239,8 @@ SAME = (
 # 0 or "" here is None there
 OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
 
-# fields of TRL's config that this file must set itself, and what to use for them
-OWNED = {
+# fields of TRL's config that this file sets itself, and what older versions and other trainers have: what to use
+ELSEWHERE = {
     **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
     **dict.fromkeys(("bf16", "fp16"), "--precision"),
     **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
@@ -257,25 +258,20 @@ OWNED = {
     "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
     "chat_template_kwargs": "--chat_template_kwargs",
-}
-
-# what older versions and other guides call it
-RENAMED = {
     "warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)",
-    "max_prompt_length": "--max_prompt_length",
     "evaluation_strategy": "--eval_every",
     "logging_dir": "--report_to tensorboard",
     "no_cuda": "--use_cpu",
     "vllm_device": "--use_vllm colocate",
     "vllm_dtype": "--dtype",
+    "save_safetensors": "nothing: it is always so",
+    "overwrite_output_dir": "another --output_dir",
+    "tokenizer": "--model",
     "use_liger_loss": "nothing: it is always on",
     "torch_dtype": "--dtype",
     "kl_coef": "--beta",
     "clip_eps_high": "--epsilon_high",
-    "tokenizer": "--model",
     "group_size": "--num_generations",
-    "save_safetensors": "nothing: it is always so",
-    "overwrite_output_dir": "another --output_dir",
     "max_new_tokens": "--max_completion_length",
 }
 
@@ -308,42 +304,34 @@ def trainer_fields(pairs: list[str]) -> dict:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
-        what = f"got --trainer_args {pair!r}; "
-        need(key not in RENAMED, f"{what}TRL has no such field today; try {RENAMED.get(key)}")
-        need(key not in OWNED, f"{what}expected a field that this script leaves to you; try {OWNED.get(key)}")
-        need(key not in flags, f"{what}expected a field without a flag of its own; try --{key} {text}")
-        need(key in hints, f"{what}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
-        values[key] = typed(text, hints[key], what)
+        got = f"got --trainer_args {pair!r}; "
+        flag = ELSEWHERE.get(key, f"--{key} {text}" if key in flags else "")
+        need(not flag, f"{got}expected a field of TRL's GRPOConfig that this script leaves to you; try {flag}")
+        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
+        values[key] = typed(text, hints[key], got)
     return values
 
 
-def typed(text: str, hint, what: str):
+def typed(text: str, hint, got: str):
     """`text` as a value of a type annotation: number, truth value, None, JSON object or list, or string."""
     kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
-    kinds |= {t for t in typing.get_args(hint) if not typing.get_origin(t)}
-    with_none = type(None) in kinds
-    if with_none and text.lower() in ("none", "null"):
+    if type(None) in kinds and text.lower() in ("none", "null"):
         return None
     if bool in kinds and text.lower() in ("true", "false", "yes", "no", "on", "off"):
         return text.lower() in ("true", "yes", "on")
     for kind in (int, float):
         if kind in kinds:
-            try:
+            with contextlib.suppress(ValueError):
                 return kind(text)
-            except ValueError:
-                pass
     if kinds & {dict, list} and text[:1] in ("{", "["):
-        try:
-            return json.loads(text)
-        except ValueError:
-            try:
-                return ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                raise UserError(f'{what}expected JSON, such as {{"key": 1}}') from None
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError):
+                return read(text)
+        raise UserError(f'{got}expected JSON, such as {{"key": 1}}')
     if list in kinds and str not in kinds:
         return text.split(",")
     names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    need(str in kinds or not kinds & {bool, int, float, dict}, f"{what}expected {' or '.join(names)}")
+    need(str in kinds or not kinds & {bool, int, float, dict}, f"{got}expected {' or '.join(names)}")
     return text
 
 
@@ -407,8 +395,8 @@ def check_machine(config: Config) -> None:
     if config.attn_implementation == "flex_attention" and not gpu:
         raise refuse_attention(config, config.model, "it has no backward pass on a CPU")
     if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
-        what = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
-        raise UserError(f"{what}; try --optim adamw_torch_fused")
+        got = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
+        raise UserError(f"{got}; try --optim adamw_torch_fused")
 
 
 def fill_in(config: Config, parameters: int) -> Config:

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need, suggest
@@ -18,50 +17,42 @@ def resolve_rewards(name: str, config: Config) -> list[tuple]:
     word, star, weight = name.partition("*")
     if ".py:" in word:
         return load_rewards(name)
-    own = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    specs = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
     for candidate in (word, f"{word}_reward"):
-        if candidate in own:
-            return load_rewards(own[candidate] + star + weight)
+        if candidate in specs:
+            return load_rewards(specs[candidate] + star + weight)
     known = library_rewards(EMBEDDED_REWARDS)
     for candidate in (f"{word}_reward", word):
         if candidate in known:
             return load_rewards(candidate + star + weight)
-    near = suggest(word, [*own, *(n.removesuffix("_reward") for n in known)])
+    near = suggest(word, [*specs, *(n.removesuffix("_reward") for n in known)])
     raise UserError(f"got stage reward {name!r}; expected FILE.py:function, a --reward's name or a library's{near}")
 
 
 def parse_stages(specs: list[str]) -> list[tuple[list[str], int, float]]:
-    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, YAML mappings, or a YAML file."""
+    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, or a YAML mapping each."""
     import yaml
 
-    found = []
-    for spec in specs:
-        parts = [spec] if spec.lstrip().startswith("{") else spec.split(",")
-        if spec.endswith((".yaml", ".yml")):
-            try:
-                parts = yaml.safe_load(Path(spec).read_text(encoding="utf-8"))
-            except (OSError, ValueError, yaml.YAMLError) as error:
-                raise UserError(f"got --stages {spec}: {error}; expected a readable YAML list") from None
-            need(isinstance(parts, list) and parts, f"got --stages {spec}; expected a list of stages")
-        for part in parts:
-            what = f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and"
-            what += " learning_rate; try --stages format:200,correctness:800"
-            stage = part
-            if isinstance(part, str) and part.lstrip().startswith("{"):
+    stages = []
+    for part in [part for spec in specs for part in ([spec] if spec.lstrip().startswith("{") else spec.split(","))]:
+        got = (
+            f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and learning_rate"
+        )
+        got += "; try --stages format:200,correctness:800, or --config FILE.yaml with a list `stages:`"
+        match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", part)
+        try:
+            if part.lstrip().startswith("{"):
                 stage = yaml.safe_load(part)
-            if isinstance(stage, str):
-                match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", stage)
-                need(match, what)
-                stage = match.groupdict() | {"rewards": match["rewards"].split("+")}
-            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, what)
-            rewards = stage.get("rewards") or []
-            try:
-                rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
-            except (TypeError, ValueError):
-                raise UserError(what) from None
-            need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), what)
-            found.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
-    return found
+            else:
+                stage = match and match.groupdict() | {"rewards": match["rewards"].split("+")}
+            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, got)
+            rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
+        except (TypeError, ValueError, yaml.YAMLError):
+            raise UserError(got) from None
+        rewards = stage.get("rewards") or []
+        need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), got)
+        stages.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
+    return stages
 
 
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:

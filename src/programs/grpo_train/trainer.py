@@ -64,8 +64,8 @@ class GrpoRun:
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        own = {"prompts": self.band.state_dict()} if self.band else {}
-        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict(), **own}}
+        rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
@@ -145,11 +145,11 @@ class GrpoRun:
         samples = self.scorer.samples(self.trainer.eos_token_ids)
         if world()[0] == 0:
             advantages = self.trainer._logs["advantages"]  # of all processes, in their order
-            found = (float(f"{value:.3g}") for value in advantages)
-            samples = [s | {"advantage": value} for s, value in zip(samples, found, strict=False)]
+            rounded = (float(f"{value:.3g}") for value in advantages)
+            samples = [s | {"advantage": value} for s, value in zip(samples, rounded, strict=False)]
         if self.setup:
-            talks = [row["talk"] for row in self.scorer.latest["rows"]]
-            samples = [s | conversation_entry(self.setup, talk) for s, talk in zip(samples, talks, strict=True)]
+            conversations = [row["talk"] for row in self.scorer.latest["rows"]]
+            samples = [s | conversation_entry(self.setup, x) for s, x in zip(samples, conversations, strict=True)]
         return samples
 
     def on_save(self, args, state, control, **_):
@@ -183,8 +183,8 @@ class GrpoRun:
             scores = gather_object(self.scorer.scores())
             metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
-                talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
-                metrics |= conversation_metrics(gather_object(talks))
+                entries = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
+                metrics |= conversation_metrics(gather_object(entries))
             if self.band:
                 metrics |= band_metrics(self.config, self.band.rates, self.band.count)
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
@@ -284,10 +284,10 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
             trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
             args.model_init_kwargs = loading
     except ConnectionError as error:
-        what = f"got --use_vllm server, but no server answers: {error}"
+        got = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
         serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
-        raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
+        raise UserError(f"{got}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)

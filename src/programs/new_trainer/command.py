@@ -44,12 +44,12 @@ HINTS = {
 }
 
 
-def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
+def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
     page = {name: setting["default"] for name, setting in settings_of(source).items()}
     updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
     once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
-    config = SimpleNamespace(given={*own}, **{"data": "", "eval_data": ""} | own)
+    config = SimpleNamespace(given={*settings}, **{"data": "", "eval_data": ""} | settings)
     return [
         *idle_settings(config, updates),
         *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
@@ -110,17 +110,17 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
             check_columns(given["reward"], rows["data"])
-    own = {name: value for name, value in given.items() if name not in OF_A_RUN}
-    for name, value in own.items():
+    settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
+    for name, value in settings.items():
         source = with_default(source, name, value)
     if args.inline:
         setting = next((name for name in ("environment", "reward") if name in given), None)
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
-    notes = page_notes(source, own, changes) if "loss" not in theirs else []
+    notes = page_notes(source, settings, changes) if "loss" not in theirs else []
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
-    report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
+    report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report |= {"functions": outline(source), "notes": notes}
     for note in notes:
@@ -129,7 +129,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         return 0
     unread = {given[name]: unread_columns(given[name], rows[name]) for name in rows}
     report |= {"unread": unread} if any(unread.values()) else {}
-    left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
+    left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     except UserError:
@@ -195,8 +195,8 @@ def trainer_parser() -> argparse.ArgumentParser:
     left_out = "checks of selfcheck that are not for your method"
     parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=left_out)
     for flag, (_, takes) in OWN.items():
-        what = f"a function of your own that takes of {', '.join(takes)} what it names"
-        parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=what)
+        help_text = f"a function of your own that takes of {', '.join(takes)} what it names"
+        parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=help_text)
     parser.add_argument("--force", action="store_true", help="write over FILE")
     return parser
 

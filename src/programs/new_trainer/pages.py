@@ -45,25 +45,25 @@ def changes_of(kind: str) -> dict[str, dict]:
     changes = {}
     for path in sorted((BUNDLE / "templates" / "changes").glob("*.diff")):
         head, *hunks = re.split(r"^@@\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        pages, what = head.splitlines()
+        pages, summary = head.splitlines()
         if kind in pages.removeprefix("Pages: ").split(", "):
             edits = [
                 tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
                 for hunk in hunks
             ]
-            changes[path.stem] = {"what": what, "edits": edits}
+            changes[path.stem] = {"what": summary, "edits": edits}
     return changes
 
 
 def settings_of(source: str) -> dict[str, dict]:
     """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
     config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
-    lines, found = source.splitlines(), {}
+    lines, settings = source.splitlines(), {}
     for field in config.body:
         default = None if field.value is None else ast.unparse(field.value)
         comment = lines[field.lineno - 1].partition("  # ")[2]
-        found[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
-    return found
+        settings[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    return settings
 
 
 def known_settings(kind: str, source: str) -> list[str]:
@@ -88,7 +88,7 @@ def with_default(source: str, name: str, value: object) -> str:
     """The page with another default of a setting; its comment stays."""
     text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
     line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
-    return line.sub(lambda found: found[1] + text, source, count=1)
+    return line.sub(lambda match: match[1] + text, source, count=1)
 
 
 def with_change(source: str, kind: str, name: str) -> str:
@@ -172,14 +172,14 @@ def with_file(source: str, setting: str, spec: str) -> str:
     source, name = with_text(source, setting, spec), spec.rpartition(":")[2]
     source = re.sub(rf" --{setting} my\.py:\w+", "", source, count=1)  # of the command at the page's top
     line = re.compile(rf"^(    {setting}: str).*$", re.MULTILINE)
-    what = '= f"{__file__}:NAME"  # the one in this file; another: FILE.py:name'.replace("NAME", name)
-    return line.sub(lambda found: f"{found[1]} {what}", source, count=1)
+    default = '= f"{__file__}:NAME"  # the one in this file; another: FILE.py:name'.replace("NAME", name)
+    return line.sub(lambda match: f"{match[1]} {default}", source, count=1)
 
 
 def defined(source: str, name: str):
     """The definition of a function at a file's top, or None."""
-    found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
-    return found[0] if found else None
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return functions[0] if functions else None
 
 
 def with_own(source: str, flag: str, spec: str) -> str:
@@ -189,16 +189,16 @@ def with_own(source: str, flag: str, spec: str) -> str:
     kinds = "grpo or multi_turn" if flag == "advantage" else "ppo, grpo or multi_turn"
     need(page, f"got --{flag} {spec}, for a page without {place}; expected {kinds}")
     source, name = with_text(source, flag, spec), spec.rpartition(":")[2]
-    page, own = defined(source, place), defined(source, name)
-    need(own, f"got --{flag} {spec}; expected a function, defined by def")
-    unnamed = ", ".join(x.arg for x in own.args.posonlyargs)
+    page, function = defined(source, place), defined(source, name)
+    need(function, f"got --{flag} {spec}; expected a function, defined by def")
+    unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    named = [x.arg for x in (*own.args.args, *own.args.kwonlyargs)]
-    free = {x.arg for x in own.args.args[len(own.args.args) - len(own.args.defaults) :]}
-    free |= {x.arg for x, value in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if value}
+    named = [x.arg for x in (*function.args.args, *function.args.kwonlyargs)]
+    free = {x.arg for x in function.args.args[len(function.args.args) - len(function.args.defaults) :]}
+    free |= {x.arg for x, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if value}
     lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)
     need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; expected parameters among {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or own.args.kwarg)})"
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
@@ -225,12 +225,14 @@ def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
 
 def outline(source: str) -> dict[str, str]:
     """{class or function: "first-last line: what it is"} of the page."""
-    found = {}
+    lines = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            what = ast.get_docstring(node) or ("all settings; each is a flag" if node.name == "Config" else "yours")
-            found[node.name] = f"{node.lineno}-{node.end_lineno}: {what.partition(chr(10))[0]}"
-    return found
+            docstring = ast.get_docstring(node) or (
+                "all settings; each is a flag" if node.name == "Config" else "yours"
+            )
+            lines[node.name] = f"{node.lineno}-{node.end_lineno}: {docstring.partition(chr(10))[0]}"
+    return lines
 
 
 def as_flags(given: dict, names) -> list[str]:

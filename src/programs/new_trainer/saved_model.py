@@ -10,12 +10,12 @@ from parts.networks.models import sample_plainly
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
     """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
-    found = {}
+    scores = {}
     for sample in samples:
         before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
         answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
-        found.setdefault(answers, []).append(sample["score"])
-    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(found.items())}
+        scores.setdefault(answers, []).append(sample["score"])
+    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(scores.items())}
 
 
 def saved(start: str, out: Path) -> dict:
@@ -96,7 +96,7 @@ def by_generate(file: str, out: Path) -> dict:
     model, *teacher = (load(name, dtype=torch.float32).to(device).eval() for name in names)
     ends, rows = ends_of(model, tokenizer), page["load_rows"](config, tokenizer, config.eval_data)[:256]
     reward = page["load_reward"](config.reward) if config.reward else None
-    prompts, found = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
+    prompts, figures = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
     torch.manual_seed(config.seed)
     sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
     ways = ({"greedy": {"do_sample": False}} if reward else {}) | {"sampled": sampled}
@@ -105,10 +105,10 @@ def by_generate(file: str, out: Path) -> dict:
         if reward:
             texts = [tokenizer.decode(ids[:-1] if ids[-1] in ends else ids) for ids in answers]
             scores = reward(rows, texts)
-            found[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
+            figures[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
     if teacher:
-        found["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
-    return found
+        figures["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
+    return figures
 
 
 def by_playing(file: str, out: Path) -> dict:

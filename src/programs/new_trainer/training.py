@@ -60,12 +60,12 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     if ended_by:
         raise KeyboardInterrupt(ended_by)
     need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above")
-    told = json.loads(text)
-    rows = told["checks"]
+    printed = json.loads(text)
+    rows = printed["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
-    found = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
-    found["seconds"] = told.get("seconds", 0.0)
-    return found | ({"left_out": left_out} if left_out else {})
+    counts = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+    counts["seconds"] = printed.get("seconds", 0.0)
+    return counts | ({"left_out": left_out} if left_out else {})
 
 
 def time_left(given: dict, check: dict) -> dict:
@@ -130,34 +130,34 @@ def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
     return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in rows]))
 
 
-def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> None:
-    """Train with the file; `found` gets what the run says of itself, what diagnose.py says of it, and what it saved."""
+def trained(file: str, flags: list[str], model: str, out: Path, record: dict) -> None:
+    """Train with the file; `record` gets what the run says of itself, what diagnose.py says, and what it saved."""
     earlier = out.stat().st_ino if out.exists() else None
     code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
-    found |= {"exit_code": code, "ended_by": ended_by, "out": str(out)}
+    record |= {"exit_code": code, "ended_by": ended_by, "out": str(out)}
     if not out.exists() or out.stat().st_ino == earlier:  # it ended before it began: what lies there is an earlier run
         return
     steps = logged(out / "metrics.jsonl")
-    found |= {"steps": max((row["step"] for row in steps), default=0), "faults": faults_at_end(steps, {}, "--lr")}
+    record |= {"steps": max((row["step"] for row in steps), default=0), "faults": faults_at_end(steps, {}, "--lr")}
     samples = logged(out / "samples.jsonl")
-    found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
+    record["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
     if samples and "messages" in samples[-1]:
-        found["by_answers"] = by_answers(samples)
+        record["by_answers"] = by_answers(samples)
     if (out / "result.json").is_file():
-        found |= json.loads((out / "result.json").read_text(encoding="utf-8"))
+        record |= json.loads((out / "result.json").read_text(encoding="utf-8"))
     if not code:
         command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
-        if found["steps"]:
+        if record["steps"]:
             judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
-            found["verdict"] = judged["verdict"]
-            found["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
-        found["saved_model"] = saved(model, out)
+            record["verdict"] = judged["verdict"]
+            record["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
+        record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        if settings.get("eval_data") and found["saved_model"]["loads"]:
+        if settings.get("eval_data") and record["saved_model"]["loads"]:
             how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
             how |= {"sampled": by_playing} if settings.get("environment") else {}
             for name, evaluate in how.items():
                 try:
-                    found["saved_model"][name] = evaluate(file, out)
+                    record["saved_model"][name] = evaluate(file, out)
                 except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                    found["saved_model"][name] = f"{type(error).__name__}: {error}"
+                    record["saved_model"][name] = f"{type(error).__name__}: {error}"

@@ -5,8 +5,9 @@ import math
 import sys
 
 from parts.data.held_out import overlap_metric
+from parts.foundation.idle_settings import mismatch_mode
 from parts.foundation.processes import sum_over_processes
-from parts.learning.losses import kl_estimate, likelihood_ratio, mismatch_mode
+from parts.learning.losses import kl_estimate, likelihood_ratio
 from parts.networks.batches import collate, masked_mean, micro_batches, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
@@ -28,21 +29,21 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
     """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
     import statistics
 
-    own = [s for s in samples if "offpolicy" not in s]
-    lengths = [len(s["response_ids"]) for s in own]
+    sampled = [s for s in samples if "offpolicy" not in s]
+    lengths = [len(s["response_ids"]) for s in sampled]
     metrics = {}
-    if own and own[0]["rewards"]:
-        scores = [s["score"] for s in own]
+    if sampled and sampled[0]["rewards"]:
+        scores = [s["score"] for s in sampled]
         metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
-        metrics |= {f"reward/{name}": mean for name, mean in reward_means(own).items()}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(sampled).items()}
         groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
         if config.group_size > 1:
             metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
-    if own:
+    if sampled:
         metrics["rollout/length_mean"] = statistics.fmean(lengths)
-        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in own)
+        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in sampled)
         metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
-    if own and "old_logprobs" in batch:
+    if sampled and "old_logprobs" in batch:
         mask = batch["loss_mask"] * ~batch["offpolicy"]
         gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
         w = likelihood_ratio(gap, 0)
@@ -120,8 +121,8 @@ def local_figures(config: Config, models, batch: dict):
     import torch
 
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
-    for teacher, mine in by_teacher(models, batch, range(len(sums))):
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks)):
+    for teacher, numbers in by_teacher(models, batch, range(len(sums))):
+        for piece_rows in micro_batches(batch, numbers, config.micro_batch_tokens, shared_length(models.networks)):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["response_mask"].bool()
             owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
@@ -171,6 +172,8 @@ class DistillationLog(RunLog):
             )
             if (top or 0) > HEAVY and not self.tail_is_said:
                 self.tail_is_said = True
-                what = f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
+                finding = (
+                    f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
+                )
                 advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
-                self.bar.write(f"warning: {what}; {advice}", file=sys.stderr)
+                self.bar.write(f"warning: {finding}; {advice}", file=sys.stderr)

@@ -64,7 +64,7 @@ def gap_figures(student, teacher, looked_at: int = 0):
     s, t = student.exp(), teacher.exp()
     kl = (s * (student - teacher)).sum(-1)
     every = max(1, len(kl) // looked_at) if looked_at else 1
-    found = overlap(*(x[::every].topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)))
+    shares = overlap(*(x[::every].topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)))
     shared = torch.zeros_like(kl)
-    shared[::every] = found * (len(kl) / max(1, len(found)))
+    shared[::every] = shares * (len(kl) / max(1, len(shares)))
     return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), shared], -1)

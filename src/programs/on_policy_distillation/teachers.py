@@ -47,10 +47,12 @@ def teacher_specs(config: Config) -> dict[str, str]:
         count = len(config.teacher)
         need(count == 1, f"got {count} teachers; expected one, or --teacher_column to tell whose a row is")
         return {"": config.teacher[0]}
-    found = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
-    need(all(found), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each")
-    specs = {match[1]: match[2] for match in found}
-    need(len(specs) == len(found), "got one name for two teachers; expected a name each")
+    matches = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
+    need(
+        all(matches), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each"
+    )
+    specs = {match[1]: match[2] for match in matches}
+    need(len(specs) == len(matches), "got one name for two teachers; expected a name each")
     return specs
 
 
@@ -77,10 +79,11 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     ours, theirs = tokenizer.get_vocab(), other.get_vocab()
     wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
     shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
+    shown += "; …" if len(wrong) > 8 else ""
     need(
         not wrong,
         f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family, "
+        f"teacher's id): {shown}; expected one vocabulary; try a teacher of the same family, "
         "or one that teaches by its texts: warm_start.py --teacher",
     )
     for row in rows[:64]:
@@ -115,8 +118,8 @@ class LocalTeacher:
     def __init__(self, source: str, config: Config, models: Models):
         from transformers import AutoModelForCausalLM
 
-        own = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
-        self.config = dataclasses.replace(config, model=source, lora_rank=0, **own)
+        settings = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
+        self.config = dataclasses.replace(config, model=source, lora_rank=0, **settings)
         self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
         with autocast(self.config, models.device):
             settle_logits(dataclasses.replace(models, policy=self.model))
@@ -176,20 +179,20 @@ class ServerTeacher:
                 with urllib.request.urlopen(request, timeout=600) as answer:
                     return json.loads(answer.read())
             except urllib.error.HTTPError as error:
-                what, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
+                problem, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
             except (OSError, ValueError) as error:
-                what, final = str(error), False
+                problem, final = str(error), False
             if final or attempt == attempts - 1:
                 break
             if attempt == 3 and not self.waiting:  # once, not for each request that is under way
                 self.waiting = True
-                say(f"note: teacher {self.url} does not answer ({what}); waiting for it")
+                say(f"note: teacher {self.url} does not answer ({problem}); waiting for it")
             time.sleep(min(0.2 * 4**attempt, 30))
         sent = "nothing"
         if body:
             sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
         raise UserError(
-            f"got from {self.url + path}, sent {sent}: {what}; expected an OpenAI-compatible server such as "
+            f"got from {self.url + path}, sent {sent}: {problem}; expected an OpenAI-compatible server such as "
             "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
             "and completion"
         )
@@ -198,13 +201,13 @@ class ServerTeacher:
         """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
         body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
         choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}, attempts).get("choices") or [{}]
-        found = choices[0].get("prompt_logprobs")
+        scored = choices[0].get("prompt_logprobs")
         need(
-            isinstance(found, list) and len(found) == len(ids) and all(map(self.is_scored, found[1:], ids[1:])),
+            isinstance(scored, list) and len(scored) == len(ids) and all(map(self.is_scored, scored[1:], ids[1:])),
             f"got from {self.url} an answer without prompt_logprobs of all {len(ids)} tokens; expected vLLM's "
             "`prompt_logprobs`, which other servers do not have; try `vllm serve MODEL`, or a local teacher",
         )
-        return found[1:]
+        return scored[1:]
 
     def is_scored(self, entry, token: int) -> bool:
         """Whether an entry holds the log-probs asked for."""
@@ -270,12 +273,12 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     shares = dealt(
         lengths, [tuple(s["prompt_ids"]) for s in wanted], size
     )  # a server may keep what it read of a prompt
-    mine, answers, failure = [wanted[i] for i in shares[rank]], [], None
+    local, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
         for index, teacher in enumerate(models.teachers):
-            theirs = [i for i, s in enumerate(mine) if s.get("teacher", 0) == index]
+            theirs = [i for i, s in enumerate(local) if s.get("teacher", 0) == index]
             if theirs and isinstance(teacher, ServerTeacher):
-                answers += zip(theirs, teacher.score([mine[i] for i in theirs]), strict=True)
+                answers += zip(theirs, teacher.score([local[i] for i in theirs]), strict=True)
     except UserError as error:
         failure = error
     ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]

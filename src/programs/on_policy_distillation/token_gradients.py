@@ -33,7 +33,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     logits = known_logits(policy, logits)  # [n, V]
     shared = logits if dist is None else logits[:, : dist.shape[1]]
     student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
-    by_nll = known["offpolicy"] * (config.offpolicy_loss == "nll")
+    by_nll = known["offpolicy"] if config.offpolicy_loss == "nll" else torch.zeros_like(known["offpolicy"])
     loss, heads, gradients = weights.new_zeros(()), [], []
     if config.objective != "policy_gradient" and config.kl_coef and not by_nll.all():
         head, value, gradient = divergence_head(config, shared, student, known, dist)

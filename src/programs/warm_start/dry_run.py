@@ -7,12 +7,11 @@ from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.networks.models import settle_precision, shaped_network
 from parts.running.memory import (
-    PassShape,
-    attention_kind,
     backward_peak,
     decoder_shape,
     head_bytes,
     network_bytes,
+    pass_of_rows,
     sampling_bytes,
 )
 from parts.running.plan import changed_settings, print_plan
@@ -27,16 +26,7 @@ def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
     """Bytes: what stays, and the peaks of training and sampling; packed rows are counted, a teacher is not."""
     parameters = sum(p.numel() for p in model.parameters())
     shape, (_, micro) = decoder_shape(model.config.get_text_config().to_dict()), settled_training(config, parameters)
-    width = 4 if config.precision == "fp32" else 2
-    run = PassShape(
-        rows=micro,
-        length=longest * (4 if config.packing else 1),
-        compute=width,
-        stream=width if config.lora_rank else 4,
-        attention=attention_kind(model.config._attn_implementation),
-        checkpointing=config.gradient_checkpointing,
-        lora_rank=config.lora_rank,
-    )
+    run = pass_of_rows(config, model, micro, longest * (4 if config.packing else 1))
     kept, gradients = network_bytes(config, shape, parameters)
     head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
     prompts = dataclasses.replace(run, rows=config.rollout_batch_size, length=longest - config.max_new_tokens)

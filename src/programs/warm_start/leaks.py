@@ -14,15 +14,15 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     """
     exact = {json.dumps(row["prompt"]) for row in held_out}
     alike = {asked_words(row["prompt"]) for row in held_out}
-    found = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
-    if not found:
+    leaks = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
+    if not leaks:
         return
-    same = sum(json.dumps(prompt) in exact for _, prompt in found)
-    number, prompt = found[0]
+    same = sum(json.dumps(prompt) in exact for _, prompt in leaks)
+    number, prompt = leaks[0]
     need(
         False,
-        f"{source}: got {len(found)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
-        f"and {len(found) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
+        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
+        f"and {len(leaks) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
         f": {json.dumps(prompt, ensure_ascii=False)[:120]}; expected none, or the pass rate says nothing; try to take "
         "them out of one of the files, or `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
     )

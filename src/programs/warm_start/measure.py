@@ -25,10 +25,10 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
     counts = [(n, passed[row]) for row, n in tried.items()]
     shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
     shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
-    found = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
+    rates = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
     return (
         {"round": number}
-        | found
+        | rates
         | {
             "ends": statistics.fmean(one["finished"] for one in samples),
             "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
@@ -51,21 +51,21 @@ def measure(shop: Workshop, number: int) -> dict:
     sampler = Sampler(
         shop, folder / "held_out", lambda: shop.sampler(number, config.temperature), HELD_OUT, 0, config.eval_samples
     )
-    found = measured(config, sampler.parts(shop.held_out, picked), number)
-    write_json(folder / "measure.json", found)
-    return found
+    figures = measured(config, sampler.parts(shop.held_out, picked), number)
+    write_json(folder / "measure.json", figures)
+    return figures
 
 
-def faults_of_rounds(found: list[dict], trained: list[dict]) -> list[str]:
+def faults_of_rounds(measures: list[dict], trained: list[dict]) -> list[str]:
     """What plainly went wrong, a clause each.
 
     Args:
-        found: measures of the rounds, the first of the model as it came.
+        measures: measures of the rounds, the first of the model as it came.
         trained: training.json of the rounds that trained.
     """
-    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in found]
+    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in measures]
     summary = {}
-    for when, one in (("before", found[0]), ("after", found[-1])):
+    for when, one in (("before", measures[0]), ("after", measures[-1])):
         summary[f"accuracy_{when}"] = one["pass_rate"]
         summary[f"accuracy_interval_{when}"] = wilson_interval(one["pass_rate"] * one["prompts"], one["prompts"])
     rose = [one for one in trained if one["loss_last"] > one["loss_first"]]
@@ -75,30 +75,30 @@ def faults_of_rounds(found: list[dict], trained: list[dict]) -> list[str]:
     return clauses + (faults_at_end(rows, summary, "--lr") if trained else [])
 
 
-def coverage(found: dict) -> float:
+def coverage(figures: dict) -> float:
     """Share of held-out prompts with a sample that passes: those that RL can reinforce."""
-    return 1 - found["prompts_by_pass_rate"]["0"] / found["prompts"]
+    return 1 - figures["prompts_by_pass_rate"]["0"] / figures["prompts"]
 
 
-def widens(config: Config, found: list[dict]) -> bool:
+def widens(config: Config, measures: list[dict]) -> bool:
     """Whether a further round of samples pays though RL could begin: few prompts are solved, and more each time.
 
     Args:
-        found: measures of the rounds so far.
+        measures: measures of the rounds so far.
     """
-    if not config.samples_solutions or len(found) < 2 or coverage(found[-1]) >= config.min_coverage:
+    if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= config.min_coverage:
         return False
-    return coverage(found[-1]) - coverage(found[-2]) >= LEAST_GAIN
+    return coverage(measures[-1]) - coverage(measures[-2]) >= LEAST_GAIN
 
 
-def obstacles(config: Config, found: dict) -> dict[str, str]:
+def obstacles(config: Config, figures: dict) -> dict[str, str]:
     """What keeps RL from taking over, by name: too low a pass rate, the format, a collapsed entropy."""
     wrong = {}
-    if found["pass_rate"] < config.pass_low:
-        wrong["pass rate"] = f"pass rate {found['pass_rate']:.3f}, below {config.pass_low:g}"
-    for name, what in (("ends", "completions that end"), ("format", "completions of the right format")):
-        if found[name] is not None and found[name] < config.min_format:
-            wrong[name] = f"{found[name]:.3f} {what}, below {config.min_format:g}"
-    if found["entropy"] < config.min_entropy:
-        wrong["entropy"] = f"entropy {found['entropy']:.4f} nats per token, below {config.min_entropy:g}"
+    if figures["pass_rate"] < config.pass_low:
+        wrong["pass rate"] = f"pass rate {figures['pass_rate']:.3f}, below {config.pass_low:g}"
+    for name, kind in (("ends", "completions that end"), ("format", "completions of the right format")):
+        if figures[name] is not None and figures[name] < config.min_format:
+            wrong[name] = f"{figures[name]:.3f} {kind}, below {config.min_format:g}"
+    if figures["entropy"] < config.min_entropy:
+        wrong["entropy"] = f"entropy {figures['entropy']:.4f} nats per token, below {config.min_entropy:g}"
     return wrong

@@ -45,19 +45,19 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
     config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
     if not path.exists():
         if config.samples_solutions:
-            found = sampled_solutions(shop, number)
+            solutions = sampled_solutions(shop, number)
         elif number > 1:
-            found = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+            solutions = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
         else:
-            found = given_solutions(config, shop.load(0), shop.reward, rows)
-            found = [one | {"prompt": rows[one["row"]]["prompt"]} for one in found]
-        write_lines(path, found)
-    found = read_lines(path)
-    check_leaks(found, shop.held_out, str(path))
-    for one in found:
+            solutions = given_solutions(config, shop.load(0), shop.reward, rows)
+            solutions = [one | {"prompt": rows[one["row"]]["prompt"]} for one in solutions]
+        write_lines(path, solutions)
+    solutions = read_lines(path)
+    check_leaks(solutions, shop.held_out, str(path))
+    for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
         need(same, f"{path}: got a solution of another prompt than {config.data} has there; expected the run's data")
-    return found
+    return solutions
 
 
 def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
@@ -76,13 +76,14 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
     return measure(shop, number)
 
 
-def tell_round(found: dict) -> None:
+def tell_round(figures: dict) -> None:
     """One line about a round's held-out samples."""
-    k, best = list(found["pass_at_k"].items())[-1]
-    shape = "" if found["format"] is None else f", format {found['format']:.3f}"
+    k, best = list(figures["pass_at_k"].items())[-1]
+    shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
     say(
-        f"round {found['round']}: held-out pass rate {found['pass_rate']:.3f}, pass@{k} {best:.3f}, groups with signal "
-        f"{found['groups_with_signal']:.3f}, ends {found['ends']:.3f}{shape}, entropy {found['entropy']:.4f}"
+        f"round {figures['round']}: held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}, "
+        f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}, "
+        f"entropy {figures['entropy']:.4f}"
     )
 
 
@@ -90,29 +91,29 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     """Rounds until RL can take over, or no further one would help, as none does that finds nothing; their measures."""
     config = shop.config
     start = shop.round_folder(0) / "measure.json"
-    found = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
-    tell_round(found[-1])
+    measures = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
+    tell_round(measures[-1])
     while True:
-        number, wrong = found[-1]["round"], obstacles(config, found[-1])
-        goes_on = widens(config, found) if not wrong else set(wrong) != {"entropy"}
+        number, wrong = measures[-1]["round"], obstacles(config, measures[-1])
+        goes_on = widens(config, measures) if not wrong else set(wrong) != {"entropy"}
         if number >= config.rounds or (number >= config.min_rounds and not goes_on):
-            return found
+            return measures
         folder = shop.round_folder(number + 1)
         is_new = not (folder / "measure.json").exists()
-        found.append(play_round(shop, rows, number + 1, found[-1]))
-        tell_round(found[-1])
+        measures.append(play_round(shop, rows, number + 1, measures[-1]))
+        tell_round(measures[-1])
         if is_new and not read_lines(folder / "supervised.jsonl"):  # another round would sample the same model
-            return found
+            return measures
 
 
-def advice(shop: Workshop, found: list[dict], wrong: dict) -> str:
+def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     """What to try where RL cannot begin."""
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
-    if found[-1]["pass_rate"] > found[0]["pass_rate"]:
+    if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
         return f"it rises: try --resume --rounds {config.rounds + 5}"
-    if found[-1]["round"] and not read_lines(shop.round_folder(found[-1]["round"]) / "supervised.jsonl"):
+    if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
         return "no solution was found: try --data with solutions, a column completion in the form that the reward pays"
     if config.self:
         more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
@@ -120,15 +121,15 @@ def advice(shop: Workshop, found: list[dict], wrong: dict) -> str:
     return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
 
 
-def conclude(shop: Workshop, found: list[dict]) -> int:
+def conclude(shop: Workshop, measures: list[dict]) -> int:
     """Write summary.json, and final/ where RL can begin; say what comes next. Returns the exit code."""
-    config, last = shop.config, found[-1]
+    config, last = shop.config, measures[-1]
     wrong = obstacles(config, last)
-    summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
-    training = [shop.round_folder(one["round"]) / "training.json" for one in found]
-    summary["faults"] = faults_of_rounds(found, [json.loads(path.read_text()) for path in training if path.exists()])
+    summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": measures}
+    training = [shop.round_folder(one["round"]) / "training.json" for one in measures]
+    summary["faults"] = faults_of_rounds(measures, [json.loads(path.read_text()) for path in training if path.exists()])
     if wrong:
-        summary["try"] = advice(shop, found, wrong)
+        summary["try"] = advice(shop, measures, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
         summary["model"] = hand_over(shop, last["round"])
@@ -138,7 +139,7 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
         tell(f"something went wrong: {'; '.join(summary['faults'])}")
     if wrong:
         return 1
-    rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))
+    rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (measures if len(measures) < 3 else (measures[0], last)))
     tell(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")

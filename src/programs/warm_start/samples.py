@@ -29,23 +29,23 @@ class Sampler:
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
         self.shop, self.folder, self.source, self.count = shop, folder, source, count
         self.seed, self.ready, self.next = [shop.config.seed, 5, kind, number], None, 0
-        self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
+        self.title = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
 
     def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
         """Samples of rows[numbers], `count` of each, in this order; a further call has further parts."""
         from tqdm import tqdm
 
         size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
-        starts, found = range(0, len(numbers), size), []
-        bar = tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)
+        starts, samples = range(0, len(numbers), size), []
+        bar = tqdm(starts, self.title, mininterval=wait, delay=wait, dynamic_ncols=True)
         for part, start in enumerate(bar, self.next):
             path = self.folder / f"part-{part:05d}.jsonl"
             if not path.exists():
                 self.shop.check_stop()
                 write_lines(path, self.draw(rows, numbers[start : start + size], part))
-            found += read_lines(path)
+            samples += read_lines(path)
         self.next += len(starts)
-        return found
+        return samples
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
         """Sample and score one part."""
@@ -120,15 +120,16 @@ def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
 
 def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
     """A teacher's solutions as the policy's tokens; those that it cannot say within max_new_tokens are left out."""
-    config, models, found = shop.config, shop.load(number - 1), []
+    config, models, encoded = shop.config, shop.load(number - 1), []
     for one in kept:
         with contextlib.suppress(UserError):  # an end token inside the text
             ids = solution_ids(config, models, shop.rows[one["row"]], one["text"])
-            found += [one | {"ids": ids}] * (len(ids) <= config.max_new_tokens)
-    if len(found) < len(kept):
-        lost = len(kept) - len(found)
+            if len(ids) <= config.max_new_tokens:
+                encoded.append(one | {"ids": ids})
+    if len(encoded) < len(kept):
+        lost = len(kept) - len(encoded)
         say(f"left out {lost} of them, longer than {config.max_new_tokens} of the policy's tokens or with an end token")
-    return found
+    return encoded
 
 
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
@@ -138,16 +139,16 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     trained on one answer it gives that answer, and the next round finds only prompts whose answer it is.
     """
     config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
-    solved, kept, told = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
+    solved, kept, counts = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
     least = min(config.min_prompts, len(shop.rows))
     for draw, samples in enumerate(draws_of_round(shop, number), 1):
         kept += chosen_samples(config, samples)
-        told["prompts"] += len(samples) // config.samples
-        told["samples"] += len(samples)
-        told["passed"] += sum(one["passed"] for one in samples)
+        counts["prompts"] += len(samples) // config.samples
+        counts["samples"] += len(samples)
+        counts["passed"] += sum(one["passed"] for one in samples)
         solved |= {one["row"] for one in kept}
         say(
-            f"round {number}: {told['passed']} of {told['samples']} samples pass, {len(kept)} are kept; "
+            f"round {number}: {counts['passed']} of {counts['samples']} samples pass, {len(kept)} are kept; "
             f"{len(solved)} prompts have a solution"
         )
         if len(solved) >= least:
@@ -157,8 +158,10 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
-    found = {}
+    solutions = {}
     for one in [*earlier, *kept]:
-        found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
-    write_json(shop.round_folder(number) / "sampled.json", told | {"solved": len(solved), "solutions": len(found)})
-    return [*found.values()]
+        solutions[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
+    write_json(
+        shop.round_folder(number) / "sampled.json", counts | {"solved": len(solved), "solutions": len(solutions)}
+    )
+    return [*solutions.values()]

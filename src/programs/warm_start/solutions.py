@@ -80,14 +80,14 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
 
 def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) -> list[dict]:
     """The data's own solutions that end within max_new_tokens and pass the reward, each once."""
-    found, long, bare = {}, 0, without_solutions(config, rows)
+    solutions, long, bare = {}, 0, without_solutions(config, rows)
     for i, row in enumerate(rows):
         text = solution_text(config, row)
         ids = solution_ids(config, models, row, text)
         long += len(ids) > config.max_new_tokens
         if len(ids) <= config.max_new_tokens:
-            found.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
-    kept = [*found.values()]
+            solutions.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
+    kept = [*solutions.values()]
     texts = [visible_text(models.tokenizer, one["ids"], models.eos_ids) for one in kept]
     _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
     first = next(iter(parts.values()), [])

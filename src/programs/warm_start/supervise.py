@@ -69,7 +69,7 @@ def enough_epochs(config: Config, rows: int) -> float:
 
 def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
     """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
-    found = []
+    pieces = []
     for i, ids in enumerate(batch["input_ids"].tolist()):
         labels = batch["labels"][i].tolist()
         if "position_ids" in batch:
@@ -77,8 +77,8 @@ def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
             cuts = list(zip(starts, [*starts[1:], len(ids)], strict=True))
         else:
             cuts = [(0, int(batch["attention_mask"][i].sum()))]
-        found += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
-    return found
+        pieces += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
+    return pieces
 
 
 def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
@@ -116,13 +116,13 @@ def make_callback(stop: StopRequest):
 
 def newest_checkpoint(folder: Path) -> str | None:
     """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
-    found = {}
+    checkpoints = {}
     for checkpoint in folder.glob("checkpoint-*"):
         try:
-            found[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+            checkpoints[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
         except (OSError, ValueError, KeyError):
             continue
-    return str(found[max(found)]) if found else None
+    return str(checkpoints[max(checkpoints)]) if checkpoints else None
 
 
 def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
@@ -191,8 +191,8 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     for of, pad in pads:
         of.pad_token_id = pad
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    told = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
-    write_json(folder / "training.json", told)
+    record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
+    write_json(folder / "training.json", record)
     say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
     write_policy(models, folder / "policy")
     shutil.rmtree(folder / "training", ignore_errors=True)

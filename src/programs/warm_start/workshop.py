@@ -44,8 +44,8 @@ class Workshop:
 
     def policy_folder(self, number: int) -> Path | None:
         """The newest policy up to a round; None for the model as it came."""
-        found = [self.round_folder(n) / "policy" for n in range(number, 0, -1)]
-        return next((folder for folder in found if folder.exists()), None)
+        folders = [self.round_folder(n) / "policy" for n in range(number, 0, -1)]
+        return next((folder for folder in folders if folder.exists()), None)
 
     def check_stop(self) -> None:
         """Raise Stopped once a signal has come."""
@@ -129,8 +129,8 @@ class Teacher:
         try:
             return row | {"prompt_ids": list(encode_prompt(tokenizer, sent, **template_settings(self.config)))}
         except Exception as error:
-            what = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
-            raise UserError(f"{what}; expected roles that it knows; try another --teacher") from error
+            got = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
+            raise UserError(f"{got}; expected roles that it knows; try another --teacher") from error
 
 
 class ServerTeacher:
@@ -166,7 +166,7 @@ class ServerTeacher:
         scores, parts = self.shop.reward(rows, list(texts), ids)
         made = zip(rows, texts, ids, ended, scores, strict=True)
         return [
-            {"prompt": row["prompt"], "completion": text, "response_ids": own, "rollout_logprobs": []}
+            {"prompt": row["prompt"], "completion": text, "response_ids": response, "rollout_logprobs": []}
             | {"rewards": {name: values[i] for name, values in parts.items()}, "finished": end, "score": score}
-            for i, (row, text, own, end, score) in enumerate(made)
+            for i, (row, text, response, end, score) in enumerate(made)
         ]
