@@ -65,37 +65,37 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     3187-3442  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
 #     3445-3594  conversations       The record of a conversation with an environment, and what the environment says …
 #     3597-3752  play                Playing conversations of a policy with environments: all that are open are …
-#     3755-3926  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3929-4229  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4232-4242  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4245-4559  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4562-4729  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4732-4902  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4905-5110  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5113-5177  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5180-5196  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5199-5231  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5234-5384  paired tests        Intervals, paired tests, pass@k
-#     5387-5429  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5432-5554  settings            Settings
-#     5557-5634  extraction          Answers and formats found in completions
-#     5637-5676  rows and siblings   Rows, and the scripts beside this one
-#     5679-5976  tasks               What a task is; generation, mathematics, code
-#     5979-6101  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6104-6192  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6195-6243  prompts             Shots, templates, encoding
-#     6246-6329  cache               Completions that were computed before
-#     6332-6460  environment task    Conversations of the model with an environment
-#     6463-6542  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6545-6583  report              The table on the screen
-#     6586-6800  run                 Running the tasks
-#     6803-6852  task table          Tasks by name
-#     6855-6922  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     6925-7138  local model         A model of transformers: batched sampling and scoring
-#     7141-7242  vllm and servers    Models in vLLM and on servers
-#     7245-7270  models              Opening the models that were named
-#     7273-7287  comparison          Two runs compared, row by row
-#     7290-7333  command             The command line
+#     3755-3937  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3940-4240  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4243-4253  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4256-4570  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4573-4740  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4743-4915  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4918-5123  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5126-5190  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5193-5209  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5212-5248  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5251-5401  paired tests        Intervals, paired tests, pass@k
+#     5404-5446  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5449-5556  settings            Settings
+#     5559-5636  extraction          Answers and formats found in completions
+#     5639-5678  rows and siblings   Rows, and the scripts beside this one
+#     5681-5978  tasks               What a task is; generation, mathematics, code
+#     5981-6103  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6106-6194  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6197-6245  prompts             Shots, templates, encoding
+#     6248-6335  cache               Completions that were computed before
+#     6338-6466  environment task    Conversations of the model with an environment
+#     6469-6548  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6551-6589  report              The table on the screen
+#     6592-6811  run                 Running the tasks
+#     6814-6866  task table          Tasks by name
+#     6869-6936  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     6939-7154  local model         A model of transformers: batched sampling and scoring
+#     7157-7262  vllm and servers    Models in vLLM and on servers
+#     7265-7290  models              Opening the models that were named
+#     7293-7307  comparison          Two runs compared, row by row
+#     7310-7353  command             The command line
 
 import argparse
 import ast
@@ -1502,12 +1502,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1568,7 +1568,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1583,8 +1583,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1626,16 +1626,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -3756,6 +3756,17 @@ def play(
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
+TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
+
+
+def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
+    """Raise UserError for settings of conversations where there are none."""
+    usual = type(config)()
+    for name in names:
+        idle = not converses and getattr(config, name) != getattr(usual, name)
+        got = f"got {name} {getattr(config, name)} without an environment"
+        need(not idle, f"{got}; expected one beside it; try --environment FILE.py:Class")
+
 
 def check_room(config, prompt_tokens: int) -> None:
     """Raise UserError where a prompt and an answer are more than a conversation may have."""
@@ -4060,9 +4071,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def saved_rows(base, weights: dict) -> dict:
@@ -4132,10 +4143,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -4346,13 +4357,13 @@ class KeptTexts:
         """
         import torch
 
-        own = rows if places is None else rows[places]
+        numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
         columns = torch.arange(cache.get_seq_length(), device=mask.device)
-        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
-        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
-        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+        before = torch.nn.functional.pad(mask[numbers], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[numbers, None] - 1)
+        self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
@@ -4424,13 +4435,13 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
     if len(groups) == 1:
         return read_on(kept, texts, read, groups[0])
-    whole, found = KeptTexts(texts), {}
+    whole, last = KeptTexts(texts), {}
     for group in groups:
         order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
         whole.parts.append(Part(order, pairs_of(cache), mask))
-        found |= zip(order, following, strict=True)
+        last |= zip(order, following, strict=True)
     order, cache, mask = whole.cache_of(list(texts))
-    return order, torch.stack([found[number] for number in order]), mask, cache
+    return order, torch.stack([last[number] for number in order]), mask, cache
 
 
 def read_on(
@@ -4508,10 +4519,10 @@ class Groups:
         import torch
 
         keys, values = self.pairs[layer]
-        (heads, own), width = key.shape[1:3], keys.shape[2]
+        (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
         query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
-        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
         scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
         scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
         if self.added is not None:
@@ -4640,10 +4651,10 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    found = getattr(out, name, None)
+    keys_and_values = getattr(out, name, None)
     if cache is None:
-        give_room(found)
-    return out.last_hidden_state, found
+        give_room(keys_and_values)
+    return out.last_hidden_state, keys_and_values
 
 
 def next_states(model, token, mask, cache, padded: bool):
@@ -4843,7 +4854,9 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    texts = [
+        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+    ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
         expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
@@ -4874,27 +4887,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     limit = gap_limit(config, models.device)
     with torch.no_grad():
-        found = measured_decoding(
+        measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
-        if found and found.pads and found.leaving:
+        if measured and measured.pads and measured.leaving:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
             groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
             groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
-            found = replace(found, plain=plain, groups=groups)
+            measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
-        found,
+        measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not found.pads:
+    if not measured.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
+    if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
+    return measured
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
@@ -4924,12 +4937,12 @@ class Ended:
     """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
 
     def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.told = tell, numbers, set()
+        self.tell, self.numbers, self.reported = tell, numbers, set()
 
     def look(self, rows, tokens, lengths) -> None:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.told]
-        self.told.update(new)
+        new = [row for row in rows.tolist() if row not in self.reported]
+        self.reported.update(new)
         self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
 
 
@@ -5105,9 +5118,9 @@ class TurnSampler:
         place = {number: i for i, number in enumerate(numbers)}
         noise = None if noise is None else noise[[place[number] for number in order]]
         keep = functools.partial(self.kept.take, order, mask)
-        found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
-        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
-        return [found[number] for number in numbers]
+        sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
+        return [sampled[number] for number in numbers]
 
 
 # ----------------------------------------------------------------- sampling vllm (src/parts/sampling/sampling_vllm.py)
@@ -5132,11 +5145,11 @@ def import_vllm(flag: str, instead: str):
     try:
         import vllm
     except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+        problem = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {problem}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    got = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{got}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
     return vllm
 
 
@@ -5156,22 +5169,22 @@ def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
     actions, values = {action.dest: action for action in parser._actions}, {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
+        key, got = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{got}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{got}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{got}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, got)
     return values
 
 
-def vllm_value(parser, action, text: str, what: str):
+def vllm_value(parser, action, text: str, got: str):
     """`text` as the value of an argument of vLLM's command line."""
     flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{got}true or false")
     line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
 
     def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
+        raise UserError(f"{got}a value that vLLM takes: {message}")
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)
@@ -5200,9 +5213,13 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 
@@ -5222,13 +5239,13 @@ def versions() -> dict:
     """Versions of what a run's numbers depend on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 # -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
@@ -5503,8 +5520,8 @@ class Config(BaseConfig):
     rollout_batch_size = 10**9
 
     def __post_init__(self):
-        named = [text.partition(":")[0] for text in self.task]
-        self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
+        if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
+            self.task = [*self.task, "environment"]
 
     @property
     def conversation_tokens(self) -> int:
@@ -5512,25 +5529,10 @@ class Config(BaseConfig):
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
-OF_CONVERSATIONS = (
-    "max_turns",
-    "max_prompt_tokens",
-    "max_conversation_tokens",
-    "tool_timeout",
-    "tool_characters",
-    "tool_format",
-)
-
-
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in OF_CONVERSATIONS:
-        value = getattr(c, name)
-        need(
-            c.environment or value == getattr(usual, name),
-            f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
-        )
+    c = config
+    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "max_prompt_tokens"))
     if not c.environment:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
@@ -5544,8 +5546,8 @@ def check_environment(config: Config) -> None:
     }
     for flag, why in refused.items():
         need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
-    off = c.chat_template == "off"
-    need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
+    templated = c.chat_template != "off"
+    need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
 
 
@@ -5563,14 +5565,14 @@ IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.co
 
 def extract_strict(text: str) -> str:
     """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
-    found = STRICT.findall(text)
-    return found[0].strip() if found else "[invalid]"
+    matches = STRICT.findall(text)
+    return matches[0].strip() if matches else "[invalid]"
 
 
 def extract_flexible(text: str) -> str:
     """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
-    found = FLEXIBLE.findall(text)
-    return next(part for part in found[-1] if part).strip() if found else "[invalid]"
+    matches = FLEXIBLE.findall(text)
+    return next(part for part in matches[-1] if part).strip() if matches else "[invalid]"
 
 
 def gsm8k_form(text: str) -> str:
@@ -5655,9 +5657,9 @@ def sibling(name: str):
     return sys.modules[module_name]
 
 
-def rows_of(source: str, what: str = "--data") -> list[dict]:
+def rows_of(source: str, flag: str = "--data") -> list[dict]:
     """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
-    need(source, f"got no {what}; expected a file or hub id; try {what} assets/data/arithmetic_eval.jsonl")
+    need(source, f"got no {flag}; expected a file or hub id; try {flag} assets/data/arithmetic_eval.jsonl")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
         rows = read_rows(source)
@@ -5767,9 +5769,9 @@ def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
     """Values of each metric in the records: a row's is the mean over its samples that have one."""
     names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
     for name in names:
-        found = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        values_by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
         better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
-        values[name] = Values([sum(x) / len(x) if x else None for x in found], higher_is_better=better)
+        values[name] = Values([sum(x) / len(x) if x else None for x in values_by_row], higher_is_better=better)
     return values
 
 
@@ -6128,15 +6130,15 @@ class RewardTask(Task):
         scores, parts = self.graders(
             [row for row, _ in flat], [out["text"] for _, out in flat], [out["ids"] for _, out in flat]
         )
-        found = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
-        applies = [any(x is not None for x in metrics.values()) for metrics in found]
+        named = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
+        applies = [any(x is not None for x in metrics.values()) for metrics in named]
         flat_records = iter(
             {
                 "metrics": m | {"score": s if a else None},
                 "extracted": None,
                 "reason": "" if a else "no function applies",
             }
-            for m, s, a in zip(found, scores, applies, strict=True)
+            for m, s, a in zip(named, scores, applies, strict=True)
         )
         records = [[next(flat_records) for _ in outs] for outs in outputs]
         return records, mean_values(records)
@@ -6150,30 +6152,30 @@ class Custom(Task):
 
     def check(self):
         need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
-        ((found, _),) = load_rewards(self.targets[0])
-        self.own = found() if inspect.isclass(found) else found
-        self.score_row = getattr(self.own, "score", self.own)
+        ((target, _),) = load_rewards(self.targets[0])
+        self.user_task = target() if inspect.isclass(target) else target
+        self.score_row = getattr(self.user_task, "score", self.user_task)
         need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
 
     def question(self, row):
-        if not hasattr(self.own, "prompt"):
+        if not hasattr(self.user_task, "prompt"):
             return super().question(row)
         prompt = self.ask_own("prompt", row)
         check_prompt(prompt, f"prompt of {self.label}")
         return prompt
 
     def target(self, row):
-        return self.ask_own("target", row) if hasattr(self.own, "target") else super().target(row)
+        return self.ask_own("target", row) if hasattr(self.user_task, "target") else super().target(row)
 
     def ask_own(self, method: str, row: dict):
         """What the class says of a row."""
         try:
-            return getattr(self.own, method)(row)
+            return getattr(self.user_task, method)(row)
         except Exception as error:
             raise RewardError(f"{method} of {self.label}: raised {type(error).__name__}: {error}") from error
 
     def stops(self, chat):
-        return list(getattr(self.own, "stop", []))
+        return list(getattr(self.user_task, "stop", []))
 
     def score_one(self, row, out):
         where = f"task {self.label}, completion {out['text'][:200]!r}"
@@ -6304,27 +6306,31 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     waiting = [requests[first[key]] for key in missing]
     sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in waiting]
-    mine = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
-    found, failure = [None] * len(mine), None
-    bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
+    local_requests = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
+    computed, failure = [None] * len(local_requests), None
+    bar = tqdm(total=len(local_requests), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
     def done(i: int, output: dict) -> None:
-        found[i] = output
-        cache.add(mine[i].key(), output)
+        computed[i] = output
+        cache.add(local_requests[i].key(), output)
         bar.update()
 
     try:
-        getattr(model, kind)(mine, done)
+        getattr(model, kind)(local_requests, done)
     except Exception as error:  # the other processes wait for this one: tell them
         plain = size == 1 or isinstance(error, UserError)
         failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
     finally:
         bar.close()
         cache.close()
-    merged = gather_rows([(r.key(), out) for r, out in zip(mine, found, strict=True)], failure) if size > 1 else None
+    merged = (
+        gather_rows([(r.key(), out) for r, out in zip(local_requests, computed, strict=True)], failure)
+        if size > 1
+        else None
+    )
     if failure:
         raise failure
-    fresh = dict(merged if merged is not None else zip((r.key() for r in mine), found, strict=True))
+    fresh = dict(merged if merged is not None else zip((r.key() for r in local_requests), computed, strict=True))
     reused = sum(out is not None for out in outputs)
     return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
 
@@ -6591,12 +6597,15 @@ def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
     source = task.settings["data"] or config.data
     rows, shots = rows_of(source), []
     if config.fewshot and type(task) is not Perplexity:
-        own = not config.fewshot_data
-        pool = rows if own else rows_of(config.fewshot_data, "--fewshot_data")
-        need(len(pool) >= config.fewshot + own, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        same_rows = not config.fewshot_data
+        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
+        need(
+            len(pool) >= config.fewshot + same_rows,
+            f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}",
+        )
         shots, count = pool[: config.fewshot], len(rows)
-        rows = rows[config.fewshot :] if own else [row for row in rows if row not in shots]
-        if own:
+        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
+        if same_rows:
             say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
         elif len(rows) < count:
             say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
@@ -6740,7 +6749,9 @@ def play_task(config: Config, task: EnvironmentTask, model, rows: list[dict]) ->
     played = [example["row"] for example in examples]
     result = result_of(config, task, played, task.values_of(records), about)
     prompts = [example["prompt"] for example in examples]
-    shown = [[{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in own] for own in records]
+    shown = [
+        [{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in outputs] for outputs in records
+    ]
     return result, samples_of(task, zip(played, prompts, result["keys"], records, shown, strict=True))
 
 
@@ -6806,10 +6817,13 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
     check_numbers(config)
-    own = evaluation_template(config)
-    got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
-    need(not own or Path(own).is_file(), got)
-    need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
+    template = evaluation_template(config)
+    got = f"got chat_template {template!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
+    need(not template or Path(template).is_file(), got)
+    need(
+        not (template and config.base_url),
+        "got --chat_template FILE with --base_url; expected the server's own; try auto",
+    )
     template_settings(config)
     need(config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1; try 0.95")
     greedy = config.n > 1 and not config.temperature and not config.completion_column
@@ -6944,12 +6958,15 @@ class LocalModel:
         started = time.perf_counter()
         self.model, self.tokenizer, commit = self.load(source)
         self.parameters = sum(p.numel() for p in self.model.parameters())
-        names = [source] + [config.base_model] * bool(config.base_model)
-        folders = [name for name in names if Path(name).is_dir()]
+        folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
         text = self.model.config.get_text_config()
-        own = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
-        limits = [*own, self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None, 2048]
+        positions = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
+        limits = [
+            *positions,
+            self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None,
+            2048,
+        ]
         self.max_length = config.max_length or next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
         ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None}
@@ -6976,8 +6993,7 @@ class LocalModel:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        found = Path(source).is_dir() or is_hub_id(source)
-        need(found, f"got model {source!r}, which is not a folder; {LOADABLE}")
+        need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
             options = {"dtype": dtype, **attention_choice(self.config)}
@@ -7121,11 +7137,11 @@ class LocalModel:
             rows, mask, cache = self.engine.behind_prefix(rows)
         width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
-        own = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
+        real = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
         if cache:
-            hidden, _ = cached_states(self.model, ids, torch.cat([mask, own], dim=1), cache)  # [n, width, H]
+            hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
         else:
-            hidden = plain_states(self.model, ids, own)
+            hidden = plain_states(self.model, ids, real)
         chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
         for row, (r, m) in enumerate(zip(rows, members, strict=True)):
             for i in m:
@@ -7176,6 +7192,10 @@ class VllmModel(LocalModel):
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
         return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
+
+    def turns(self):
+        """As LocalModel.turns; vLLM keeps what it has read by itself."""
+        return lambda requests, done, numbers: self.generate(requests, done)
 
     def generate(self, requests, done):
         params = [

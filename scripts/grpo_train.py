@@ -72,28 +72,28 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4873-5123  memory                 The memory that a run will need, from the shape of its networks
 #     5126-5201  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
 #     5204-5308  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5311-5432  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5435-5478  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5481-5570  summary                summary.json and the lines at the end of a run
-#     5573-5687  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5690-5708  paired tests           Intervals, paired tests, pass@k
-#     5711-6121  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6124-6142  data                   Prompts as a data set
-#     6145-6214  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6217-6288  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6291-6339  trl arguments          Our settings as TRL's
-#     6342-6519  rewards                Rewards as TRL calls them, checked and logged
-#     6522-6604  stages                 Stages of rewards over a run
-#     6607-6735  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6738-6846  evaluation             Held-out evaluation with greedy completions
-#     6849-6907  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6910-7001  checkpoints            Resume points, and the exported model
-#     7004-7125  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7128-7426  trainer                TRL's trainer with exact resume and our logs
-#     7429-7514  prepare                All that is loaded and checked before the first step
-#     7517-7561  memory                 The memory that a run will need
-#     7564-7614  dry run                --dry_run: settings, batch arithmetic, memory
-#     7617-7705  run                    The run and the command line
+#     5311-5436  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5439-5485  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5488-5577  summary                summary.json and the lines at the end of a run
+#     5580-5694  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5697-5715  paired tests           Intervals, paired tests, pass@k
+#     5718-6115  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6118-6136  data                   Prompts as a data set
+#     6139-6208  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6211-6282  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6285-6333  trl arguments          Our settings as TRL's
+#     6336-6513  rewards                Rewards as TRL calls them, checked and logged
+#     6516-6590  stages                 Stages of rewards over a run
+#     6593-6721  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6724-6835  evaluation             Held-out evaluation with greedy completions
+#     6838-6896  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6899-6990  checkpoints            Resume points, and the exported model
+#     6993-7114  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7117-7415  trainer                TRL's trainer with exact resume and our logs
+#     7418-7503  prepare                All that is loaded and checked before the first step
+#     7506-7550  memory                 The memory that a run will need
+#     7553-7603  dry run                --dry_run: settings, batch arithmetic, memory
+#     7606-7694  run                    The run and the command line
 
 import argparse
 import ast
@@ -576,7 +576,7 @@ def free_on_resume(config) -> set[str]:
 # --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
-def corrects(config: BaseConfig) -> str:
+def mismatch_mode(config: BaseConfig) -> str:
     """The correction for a sampler that is not the trainer; "none" for none."""
     auto = "tis" if config.rollout_engine == "vllm" else "none"
     return auto if config.mismatch == "auto" else config.mismatch
@@ -607,13 +607,13 @@ IDLE = [
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
         ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
         "sampler and trainer are not corrected for",
         "--mismatch seq_mask",
     ),
     (
         ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
         "tis has no lower bound",
         "--mismatch icepop",
     ),
@@ -1690,12 +1690,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1756,7 +1756,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1771,8 +1771,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1814,16 +1814,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -4321,9 +4321,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def settle_model(config: BaseConfig) -> None:
@@ -4409,10 +4409,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -4447,8 +4447,8 @@ def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
@@ -4603,9 +4603,9 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     if name in names:
         return name
     module, _, leaf = name.rpartition(".")
-    parent, _, own = module.rpartition(".")
-    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
-    return next((found for found in fused if found in names), None)
+    parent, _, part = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if part in parts]
+    return next((fused_name for fused_name in fused if fused_name in names), None)
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
@@ -4630,13 +4630,13 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
-        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
-        if found is None:
+        target = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if target is None:
             lost.append(name)
             continue
-        own = checksums(x, dtype)
-        count, total = expected.get(found, (0, torch.zeros_like(own)))
-        expected[found] = count + x.numel(), total + own
+        sums = checksums(x, dtype)
+        count, total = expected.get(target, (0, torch.zeros_like(sums)))
+        expected[target] = count + x.numel(), total + sums
     wrong = []
     for name, (layer, leaf) in layers.items():
         x = held_by(layer, leaf, dtype)
@@ -4672,7 +4672,7 @@ class SyncCheck:
         """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
         wrong, lost = compare_weights(named, sampler)
         if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            names = ", ".join(wrong[:5]) + (", …" if len(wrong) > 5 else "")
             raise StaleSamplerError(
                 f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
@@ -4718,11 +4718,11 @@ def import_vllm(flag: str, instead: str):
     try:
         import vllm
     except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+        problem = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {problem}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    got = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{got}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
     return vllm
 
 
@@ -4742,22 +4742,22 @@ def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
     actions, values = {action.dest: action for action in parser._actions}, {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
+        key, got = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{got}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{got}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{got}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, got)
     return values
 
 
-def vllm_value(parser, action, text: str, what: str):
+def vllm_value(parser, action, text: str, got: str):
     """`text` as the value of an argument of vLLM's command line."""
     flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{got}true or false")
     line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
 
     def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
+        raise UserError(f"{got}a value that vLLM takes: {message}")
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)
@@ -5312,9 +5312,13 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 
@@ -5416,13 +5420,13 @@ def versions() -> dict:
     """Versions of what a run's numbers depend on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def write_settings(config: BaseConfig) -> None:
@@ -5452,30 +5456,33 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
         values = [row[name] for row in rows if name in row]
         return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
 
-    found, lower = [], f"try a lower {rate}"
+    faults, lower = [], f"try a lower {rate}"
     scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    # a single success among many zeros is no level to fall from
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
     if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
         if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
         if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+            faults.append(
+                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
+            )
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append(
+        faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return faults
 
 
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
@@ -5550,9 +5557,9 @@ def print_completions(examples_before: list[dict], examples_after: list[dict]) -
 
 def print_conversations(before: dict, after: dict) -> None:
     """Print two conversations, a line for each message."""
-    for when, talk in (("before", before), ("after", after)):
-        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
-        for message in talk["messages"]:
+    for when, conversation in (("before", before), ("after", after)):
+        tell(f"held-out conversation {when}, score {conversation['score']:.4g}")
+        for message in conversation["messages"]:
             tell(f"  {message['role']:9}  {message_line(message)}")
 
 
@@ -5736,7 +5743,7 @@ class Config(TrainerSettings):
         "rewards of the library with advised weights, repeatable",
         ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
     )
-    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; in YAML a list")
     environment: str = setting(
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
@@ -5931,8 +5938,8 @@ SAME = (
 # 0 or "" here is None there
 OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
 
-# fields of TRL's config that this file must set itself, and what to use for them
-OWNED = {
+# fields of TRL's config that this file sets itself, and what older versions and other trainers have: what to use
+ELSEWHERE = {
     **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
     **dict.fromkeys(("bf16", "fp16"), "--precision"),
     **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
@@ -5950,25 +5957,20 @@ OWNED = {
     "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
     "chat_template_kwargs": "--chat_template_kwargs",
-}
-
-# what older versions and other guides call it
-RENAMED = {
     "warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)",
-    "max_prompt_length": "--max_prompt_length",
     "evaluation_strategy": "--eval_every",
     "logging_dir": "--report_to tensorboard",
     "no_cuda": "--use_cpu",
     "vllm_device": "--use_vllm colocate",
     "vllm_dtype": "--dtype",
+    "save_safetensors": "nothing: it is always so",
+    "overwrite_output_dir": "another --output_dir",
+    "tokenizer": "--model",
     "use_liger_loss": "nothing: it is always on",
     "torch_dtype": "--dtype",
     "kl_coef": "--beta",
     "clip_eps_high": "--epsilon_high",
-    "tokenizer": "--model",
     "group_size": "--num_generations",
-    "save_safetensors": "nothing: it is always so",
-    "overwrite_output_dir": "another --output_dir",
     "max_new_tokens": "--max_completion_length",
 }
 
@@ -6001,42 +6003,34 @@ def trainer_fields(pairs: list[str]) -> dict:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
-        what = f"got --trainer_args {pair!r}; "
-        need(key not in RENAMED, f"{what}TRL has no such field today; try {RENAMED.get(key)}")
-        need(key not in OWNED, f"{what}expected a field that this script leaves to you; try {OWNED.get(key)}")
-        need(key not in flags, f"{what}expected a field without a flag of its own; try --{key} {text}")
-        need(key in hints, f"{what}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
-        values[key] = typed(text, hints[key], what)
+        got = f"got --trainer_args {pair!r}; "
+        flag = ELSEWHERE.get(key, f"--{key} {text}" if key in flags else "")
+        need(not flag, f"{got}expected a field of TRL's GRPOConfig that this script leaves to you; try {flag}")
+        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
+        values[key] = typed(text, hints[key], got)
     return values
 
 
-def typed(text: str, hint, what: str):
+def typed(text: str, hint, got: str):
     """`text` as a value of a type annotation: number, truth value, None, JSON object or list, or string."""
     kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
-    kinds |= {t for t in typing.get_args(hint) if not typing.get_origin(t)}
-    with_none = type(None) in kinds
-    if with_none and text.lower() in ("none", "null"):
+    if type(None) in kinds and text.lower() in ("none", "null"):
         return None
     if bool in kinds and text.lower() in ("true", "false", "yes", "no", "on", "off"):
         return text.lower() in ("true", "yes", "on")
     for kind in (int, float):
         if kind in kinds:
-            try:
+            with contextlib.suppress(ValueError):
                 return kind(text)
-            except ValueError:
-                pass
     if kinds & {dict, list} and text[:1] in ("{", "["):
-        try:
-            return json.loads(text)
-        except ValueError:
-            try:
-                return ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                raise UserError(f'{what}expected JSON, such as {{"key": 1}}') from None
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError):
+                return read(text)
+        raise UserError(f'{got}expected JSON, such as {{"key": 1}}')
     if list in kinds and str not in kinds:
         return text.split(",")
     names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    need(str in kinds or not kinds & {bool, int, float, dict}, f"{what}expected {' or '.join(names)}")
+    need(str in kinds or not kinds & {bool, int, float, dict}, f"{got}expected {' or '.join(names)}")
     return text
 
 
@@ -6100,8 +6094,8 @@ def check_machine(config: Config) -> None:
     if config.attn_implementation == "flex_attention" and not gpu:
         raise refuse_attention(config, config.model, "it has no backward pass on a CPU")
     if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
-        what = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
-        raise UserError(f"{what}; try --optim adamw_torch_fused")
+        got = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
+        raise UserError(f"{got}; try --optim adamw_torch_fused")
 
 
 def fill_in(config: Config, parameters: int) -> Config:
@@ -6388,8 +6382,8 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        own = {name: function for name, function in self.functions.items() if function is not environment_score}
-        check_columns(own, row, others=(*TRL_EXTRAS, "environments"))
+        functions = {name: function for name, function in self.functions.items() if function is not environment_score}
+        check_columns(functions, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -6459,7 +6453,7 @@ class Scorer:
     def samples(self, eos_ids: list[int]) -> list[dict]:
         """The latest rollout of this process."""
         seen, rewards = self.latest, self.latest["rewards"]
-        found = []
+        samples = []
         for i, ids in enumerate(seen["completion_ids"]):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {
@@ -6467,8 +6461,8 @@ class Scorer:
                 "completion": text_of_turns(seen["completions"][i]),
             }
             sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
-            found.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
-        return found
+            samples.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
+        return samples
 
     def scores(self) -> list[float]:
         """Scores of this process's completions in the latest rollout."""
@@ -6510,12 +6504,12 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
 
     parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
     made = []
-    for row, own in zip(rows, ids, strict=True):
-        text = visible_text(tokenizer, own, eos_ids)
+    for row, token_ids in zip(rows, ids, strict=True):
+        text = visible_text(tokenizer, token_ids, eos_ids)
         if isinstance(row["prompt"], str):
             made.append(text)
         else:
-            made.append([parse_response(tokenizer, own) if parsed else {"role": "assistant", "content": text}])
+            made.append([parse_response(tokenizer, token_ids) if parsed else {"role": "assistant", "content": text}])
     return made
 
 
@@ -6527,50 +6521,42 @@ def resolve_rewards(name: str, config: Config) -> list[tuple]:
     word, star, weight = name.partition("*")
     if ".py:" in word:
         return load_rewards(name)
-    own = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    specs = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
     for candidate in (word, f"{word}_reward"):
-        if candidate in own:
-            return load_rewards(own[candidate] + star + weight)
+        if candidate in specs:
+            return load_rewards(specs[candidate] + star + weight)
     known = library_rewards(EMBEDDED_REWARDS)
     for candidate in (f"{word}_reward", word):
         if candidate in known:
             return load_rewards(candidate + star + weight)
-    near = suggest(word, [*own, *(n.removesuffix("_reward") for n in known)])
+    near = suggest(word, [*specs, *(n.removesuffix("_reward") for n in known)])
     raise UserError(f"got stage reward {name!r}; expected FILE.py:function, a --reward's name or a library's{near}")
 
 
 def parse_stages(specs: list[str]) -> list[tuple[list[str], int, float]]:
-    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, YAML mappings, or a YAML file."""
+    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, or a YAML mapping each."""
     import yaml
 
-    found = []
-    for spec in specs:
-        parts = [spec] if spec.lstrip().startswith("{") else spec.split(",")
-        if spec.endswith((".yaml", ".yml")):
-            try:
-                parts = yaml.safe_load(Path(spec).read_text(encoding="utf-8"))
-            except (OSError, ValueError, yaml.YAMLError) as error:
-                raise UserError(f"got --stages {spec}: {error}; expected a readable YAML list") from None
-            need(isinstance(parts, list) and parts, f"got --stages {spec}; expected a list of stages")
-        for part in parts:
-            what = f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and"
-            what += " learning_rate; try --stages format:200,correctness:800"
-            stage = part
-            if isinstance(part, str) and part.lstrip().startswith("{"):
+    stages = []
+    for part in [part for spec in specs for part in ([spec] if spec.lstrip().startswith("{") else spec.split(","))]:
+        got = (
+            f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and learning_rate"
+        )
+        got += "; try --stages format:200,correctness:800, or --config FILE.yaml with a list `stages:`"
+        match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", part)
+        try:
+            if part.lstrip().startswith("{"):
                 stage = yaml.safe_load(part)
-            if isinstance(stage, str):
-                match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", stage)
-                need(match, what)
-                stage = match.groupdict() | {"rewards": match["rewards"].split("+")}
-            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, what)
-            rewards = stage.get("rewards") or []
-            try:
-                rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
-            except (TypeError, ValueError):
-                raise UserError(what) from None
-            need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), what)
-            found.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
-    return found
+            else:
+                stage = match and match.groupdict() | {"rewards": match["rewards"].split("+")}
+            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, got)
+            rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
+        except (TypeError, ValueError, yaml.YAMLError):
+            raise UserError(got) from None
+        rewards = stage.get("rewards") or []
+        need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), got)
+        stages.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
+    return stages
 
 
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
@@ -6752,7 +6738,8 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
             return engine.generate(prompts, None, 1)[1]
         finally:
             engine.temperature = kept
-    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, [None] * len(prompts)
+    device, pad_id = trainer.accelerator.device, trainer.processing_class.pad_token_id
+    completions = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
     limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
@@ -6773,9 +6760,9 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
             made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
             for number, tokens in zip(numbers, made, strict=True):
                 ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                found[number] = tokens[: ends[0] + 1] if ends else tokens
+                completions[number] = tokens[: ends[0] + 1] if ends else tokens
     trainer.model.train()
-    return found
+    return completions
 
 
 def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
@@ -6814,17 +6801,19 @@ def evaluate(
         (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
     """
     rank, size = world()
-    share = rows[rank::size] + rows[:1] * (len(rows) % size > 0 and rank >= len(rows) % size)  # all the same number
+    share = rows[rank::size]
+    if 0 < len(rows) % size <= rank:  # every process samples the same number
+        share = share + rows[:1]
     if not setup:
         ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
     samples, failure = [], None
     try:
         if setup:
-            talks = greedy_conversations(config, trainer, setup, share)
-            seen, said = heard(share, talks)
-            samples = scored_samples(trainer, scorer, goal, seen, said, [talk.response_ids for talk in talks])
-            samples = [s | conversation_entry(setup, talk) for s, talk in zip(samples, talks, strict=True)]
+            conversations = greedy_conversations(config, trainer, setup, share)
+            seen, said = heard(share, conversations)
+            samples = scored_samples(trainer, scorer, goal, seen, said, [x.response_ids for x in conversations])
+            samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
         else:
             ids = ids[: len(share)]
             made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
@@ -6880,12 +6869,12 @@ TRL_PANELS = (
 
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
-    found = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
+    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
     for key, value in logs.items():
         match = re.fullmatch(r"rewards/(.+)/mean", key)
         if match and value is not None and not math.isnan(value):
-            found[f"reward/{match[1]}"] = value
-    return found
+            metrics[f"reward/{match[1]}"] = value
+    return metrics
 
 
 class TrlLog(RunLog):
@@ -6912,15 +6901,15 @@ class TrlLog(RunLog):
 
 def saved_steps(config: Config) -> dict[int, Path]:
     """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
-    found = {}
+    checkpoints = {}
     for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
         try:
             state = json.loads((folder / "trainer_state.json").read_text())
             state["stateful_callbacks"]["RunCallback"]
         except (OSError, ValueError, KeyError):
             continue
-        found[state["global_step"]] = folder
-    return dict(sorted(found.items()))
+        checkpoints[state["global_step"]] = folder
+    return dict(sorted(checkpoints.items()))
 
 
 def resume_point(config: Config) -> Path | None:
@@ -6992,13 +6981,13 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
         model = model.to("cuda")
-    found = []
+    samples = []
     for row in rows:
         ids = torch.tensor([row["prompt_ids"]], device=model.device)
         limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
         made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-        found.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
-    return found
+        samples.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
+    return samples
 
 
 # -------------------------------------------------------------------- colocated (src/programs/grpo_train/colocated.py)
@@ -7155,8 +7144,8 @@ class GrpoRun:
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        own = {"prompts": self.band.state_dict()} if self.band else {}
-        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict(), **own}}
+        rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
@@ -7236,11 +7225,11 @@ class GrpoRun:
         samples = self.scorer.samples(self.trainer.eos_token_ids)
         if world()[0] == 0:
             advantages = self.trainer._logs["advantages"]  # of all processes, in their order
-            found = (float(f"{value:.3g}") for value in advantages)
-            samples = [s | {"advantage": value} for s, value in zip(samples, found, strict=False)]
+            rounded = (float(f"{value:.3g}") for value in advantages)
+            samples = [s | {"advantage": value} for s, value in zip(samples, rounded, strict=False)]
         if self.setup:
-            talks = [row["talk"] for row in self.scorer.latest["rows"]]
-            samples = [s | conversation_entry(self.setup, talk) for s, talk in zip(samples, talks, strict=True)]
+            conversations = [row["talk"] for row in self.scorer.latest["rows"]]
+            samples = [s | conversation_entry(self.setup, x) for s, x in zip(samples, conversations, strict=True)]
         return samples
 
     def on_save(self, args, state, control, **_):
@@ -7274,8 +7263,8 @@ class GrpoRun:
             scores = gather_object(self.scorer.scores())
             metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
-                talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
-                metrics |= conversation_metrics(gather_object(talks))
+                entries = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
+                metrics |= conversation_metrics(gather_object(entries))
             if self.band:
                 metrics |= band_metrics(self.config, self.band.rates, self.band.count)
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
@@ -7375,10 +7364,10 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
             trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
             args.model_init_kwargs = loading
     except ConnectionError as error:
-        what = f"got --use_vllm server, but no server answers: {error}"
+        got = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
         serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
-        raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
+        raise UserError(f"{got}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
@@ -7674,8 +7663,8 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            what = "environment" if isinstance(fault, EnvironmentFault) else "reward"
-            say(f"saved step {step}; mend the {what} and go on with --resume")
+            culprit = "environment" if isinstance(fault, EnvironmentFault) else "reward"
+            say(f"saved step {step}; mend the {culprit} and go on with --resume")
         raise
     except torch.OutOfMemoryError as error:
         raise UserError(
@@ -7684,8 +7673,8 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         ) from error
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost
-            what = f"got probabilities that are not finite after step {trainer.state.global_step}"
-            raise DivergedError(f"{what} ({error}); expected finite ones; try a lower --learning_rate") from error
+            got = f"got probabilities that are not finite after step {trainer.state.global_step}"
+            raise DivergedError(f"{got} ({error}); expected finite ones; try a lower --learning_rate") from error
         raise
 
 

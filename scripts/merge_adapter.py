@@ -350,9 +350,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def saved_rows(base, weights: dict) -> dict:
@@ -542,8 +542,8 @@ def merged_folder(args) -> dict:
     folder, output = args.adapter, Path(args.output)
     name = base_name(folder, args.base)
     need(not output.exists(), f"got --output {output}, which exists; expected a new folder")
-    base, own = load_base(name, folder)
-    dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own
+    base, saved_dtype = load_base(name, folder)
+    dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else saved_dtype
     words = tokenizer_of(folder, name)
     tokenizer = AutoTokenizer.from_pretrained(words)
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
@@ -566,8 +566,8 @@ def merged_folder(args) -> dict:
 
     write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()
-    found = log_probs(again, batches)
-    same = (found.argmax(-1) == expected.argmax(-1)).float().mean().item()
+    reloaded = log_probs(again, batches)
+    same = (reloaded.argmax(-1) == expected.argmax(-1)).float().mean().item()
     return {
         "wrote": str(output),
         "base": name,
@@ -576,7 +576,7 @@ def merged_folder(args) -> dict:
         "chat_template": bool(getattr(tokenizer, "chat_template", None)),
         "largest_weight_change": changed,
         "merge": {"largest_logprob_difference": difference, "allowed": limit},
-        "saved": {"largest_logprob_difference": (found - expected).abs().max().item(), "same_top_token": same},
+        "saved": {"largest_logprob_difference": (reloaded - expected).abs().max().item(), "same_top_token": same},
         "tokens_compared": len(expected),
     }
 

@@ -35,7 +35,7 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       242-262  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       265-416  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
 #       419-523  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       526-809  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       526-810  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -554,8 +554,8 @@ def check_function(flag: str, target: str, *more: str) -> str:
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
     known = names_of(file, flag)
     for word in (name, *more):
-        what = f"{file} has no {word!r}; expected one of its names{suggest(word, known)}"
-        need(word in known, f"got {flag}: {what}")
+        problem = f"{file} has no {word!r}; expected one of its names{suggest(word, known)}"
+        need(word in known, f"got {flag}: {problem}")
     return file
 
 
@@ -672,7 +672,8 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
             texts[file] = text_for_cell(file, flag, taken)
             taken |= {*names_of(file, flag)}
         name = value.rpartition(":")[2]
-        rewards += [name] * (kind == "reward")
+        if kind == "reward":
+            rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
     lines, places = 0, []  # of the cell: where the text of each file begins, for messages of --run
@@ -695,8 +696,8 @@ def new_notebook(args) -> dict:
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")
     for name in ("data", "eval_data"):
         path = getattr(args, name)
-        found = not path or os.path.isfile(path) or (not path.startswith((".", "/", "~")) and not Path(path).suffix)
-        need(found, f"got --{name} {path}, which is not a file; expected one, or a hub id")
+        loadable = not path or os.path.isfile(path) or (not path.startswith((".", "/", "~")) and not Path(path).suffix)
+        need(loadable, f"got --{name} {path}, which is not a file; expected one, or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
@@ -759,8 +760,8 @@ def run_notebook(path: Path) -> dict:
         raise CellError(f"a cell raised {error.ename}: {message}; all outputs are in {ran}") from None
     finally:
         nbformat.write(notebook, ran)
-    found = {"ran": str(ran), "seconds": round(time.perf_counter() - begin), "runs": printed(notebook, "run")}
-    return found | {"verdict": printed(notebook, "verdict"), "next": printed(notebook, "next")}
+    outcome = {"ran": str(ran), "seconds": round(time.perf_counter() - begin), "runs": printed(notebook, "run")}
+    return outcome | {"verdict": printed(notebook, "verdict"), "next": printed(notebook, "next")}
 
 
 def notebook_parser() -> argparse.ArgumentParser:
@@ -768,13 +769,13 @@ def notebook_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    own = "(default: the embedded one)"
+    default = "(default: the embedded one)"
     parser.add_argument("--output", required=True, metavar="FILE", help="notebook to write, NAME.ipynb")
     parser.add_argument(
         "--reward", action="append", default=[], metavar="SPEC", help="FILE.py:function[*weight], repeatable"
     )
-    parser.add_argument("--model", default="", help=f"folder or hub id {own}")
-    parser.add_argument("--data", default="", help=f"prompts: JSONL, JSON, CSV or parquet file, or hub id {own}")
+    parser.add_argument("--model", default="", help=f"folder or hub id {default}")
+    parser.add_argument("--data", default="", help=f"prompts: JSONL, JSON, CSV or parquet file, or hub id {default}")
     held_out = "held-out prompts (default: the embedded ones, or the last tenth of --data)"
     parser.add_argument("--eval_data", "--eval-data", default="", metavar="DATA", help=held_out)
     precisions = {"choices": ["auto", "fp32", "bf16"], "default": "auto"}
@@ -794,14 +795,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         notebook = new_notebook(args)
         Path(args.output).write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        found = {"wrote": args.output} | (run_notebook(Path(args.output)) if args.run else {})
+        outcome = {"wrote": args.output} | (run_notebook(Path(args.output)) if args.run else {})
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
     except OSError as error:
         print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
         return 2
-    tell(json.dumps(found if args.run else found | {"run": f"jupyter execute {args.output}"}))
+    tell(json.dumps(outcome if args.run else outcome | {"run": f"jupyter execute {args.output}"}))
     return 0
 
 

@@ -49,11 +49,11 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       728-879  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
 #       882-986  reward forms    The forms that a reward function may have, loading one, and its arguments
 #      989-1004  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1007-1050  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1053-1281  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1284-1406  saved model     What a run has saved, judged by other code than its own
-#     1409-1557  training        The check of a page, its run, and what both come to
-#     1560-1751  command         The command line
+#     1007-1053  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1056-1291  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1294-1416  saved model     What a run has saved, judged by other code than its own
+#     1419-1567  training        The check of a page, its run, and what both come to
+#     1570-1763  command         The command line
 
 import argparse
 import ast
@@ -338,7 +338,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 # --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
-def corrects(config: BaseConfig) -> str:
+def mismatch_mode(config: BaseConfig) -> str:
     """The correction for a sampler that is not the trainer; "none" for none."""
     auto = "tis" if config.rollout_engine == "vllm" else "none"
     return auto if config.mismatch == "auto" else config.mismatch
@@ -369,13 +369,13 @@ IDLE = [
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
         ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
         "sampler and trainer are not corrected for",
         "--mismatch seq_mask",
     ),
     (
         ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
         "tis has no lower bound",
         "--mismatch icepop",
     ),
@@ -572,12 +572,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -638,7 +638,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -653,8 +653,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1024,30 +1024,33 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
         values = [row[name] for row in rows if name in row]
         return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
 
-    found, lower = [], f"try a lower {rate}"
+    faults, lower = [], f"try a lower {rate}"
     scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    # a single success among many zeros is no level to fall from
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
     if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
         if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
         if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+            faults.append(
+                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
+            )
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append(
+        faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return faults
 
 
 # --------------------------------------------------------------------------- pages (src/programs/new_trainer/pages.py)
@@ -1088,25 +1091,25 @@ def changes_of(kind: str) -> dict[str, dict]:
     changes = {}
     for path in sorted((BUNDLE / "templates" / "changes").glob("*.diff")):
         head, *hunks = re.split(r"^@@\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        pages, what = head.splitlines()
+        pages, summary = head.splitlines()
         if kind in pages.removeprefix("Pages: ").split(", "):
             edits = [
                 tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
                 for hunk in hunks
             ]
-            changes[path.stem] = {"what": what, "edits": edits}
+            changes[path.stem] = {"what": summary, "edits": edits}
     return changes
 
 
 def settings_of(source: str) -> dict[str, dict]:
     """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
     config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
-    lines, found = source.splitlines(), {}
+    lines, settings = source.splitlines(), {}
     for field in config.body:
         default = None if field.value is None else ast.unparse(field.value)
         comment = lines[field.lineno - 1].partition("  # ")[2]
-        found[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
-    return found
+        settings[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    return settings
 
 
 def known_settings(kind: str, source: str) -> list[str]:
@@ -1131,7 +1134,7 @@ def with_default(source: str, name: str, value: object) -> str:
     """The page with another default of a setting; its comment stays."""
     text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
     line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
-    return line.sub(lambda found: found[1] + text, source, count=1)
+    return line.sub(lambda match: match[1] + text, source, count=1)
 
 
 def with_change(source: str, kind: str, name: str) -> str:
@@ -1202,12 +1205,17 @@ def with_imports(head: str, more: list[str]) -> str:
     """The page's head with further imports, sorted into its two groups, of the standard library and of others."""
     above, marker, theirs = head.partition('\n"""\n\nimport ')
     known = ("import " + theirs).split("\n")
-    lines = {*filter(None, known), *more}
+    # behind the imports stands what another flag has put there
+    end = next((i for i, line in enumerate(known) if line and not line.startswith(("import ", "from "))), len(known))
+    while end and not known[end - 1]:
+        end -= 1
+    lines = {*filter(None, known[:end]), *more}
     groups = [set(), set()]
     for line in lines:
         groups[line.split()[1].split(".")[0] not in sys.stdlib_module_names].add(line)
     ordered = [sorted(group, key=lambda line: (line.startswith("from"), line.lower())) for group in groups]
-    return above + marker.removesuffix("import ") + "\n\n".join("\n".join(group) for group in ordered if group)
+    imports = "\n\n".join("\n".join(group) for group in ordered if group)
+    return above + marker.removesuffix("import ") + "\n".join([imports, *known[end:]])
 
 
 def with_file(source: str, setting: str, spec: str) -> str:
@@ -1215,14 +1223,14 @@ def with_file(source: str, setting: str, spec: str) -> str:
     source, name = with_text(source, setting, spec), spec.rpartition(":")[2]
     source = re.sub(rf" --{setting} my\.py:\w+", "", source, count=1)  # of the command at the page's top
     line = re.compile(rf"^(    {setting}: str).*$", re.MULTILINE)
-    what = '= f"{__file__}:NAME"  # the one in this file; another: FILE.py:name'.replace("NAME", name)
-    return line.sub(lambda found: f"{found[1]} {what}", source, count=1)
+    default = '= f"{__file__}:NAME"  # the one in this file; another: FILE.py:name'.replace("NAME", name)
+    return line.sub(lambda match: f"{match[1]} {default}", source, count=1)
 
 
 def defined(source: str, name: str):
     """The definition of a function at a file's top, or None."""
-    found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
-    return found[0] if found else None
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return functions[0] if functions else None
 
 
 def with_own(source: str, flag: str, spec: str) -> str:
@@ -1232,16 +1240,16 @@ def with_own(source: str, flag: str, spec: str) -> str:
     kinds = "grpo or multi_turn" if flag == "advantage" else "ppo, grpo or multi_turn"
     need(page, f"got --{flag} {spec}, for a page without {place}; expected {kinds}")
     source, name = with_text(source, flag, spec), spec.rpartition(":")[2]
-    page, own = defined(source, place), defined(source, name)
-    need(own, f"got --{flag} {spec}; expected a function, defined by def")
-    unnamed = ", ".join(x.arg for x in own.args.posonlyargs)
+    page, function = defined(source, place), defined(source, name)
+    need(function, f"got --{flag} {spec}; expected a function, defined by def")
+    unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    named = [x.arg for x in (*own.args.args, *own.args.kwonlyargs)]
-    free = {x.arg for x in own.args.args[len(own.args.args) - len(own.args.defaults) :]}
-    free |= {x.arg for x, value in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if value}
+    named = [x.arg for x in (*function.args.args, *function.args.kwonlyargs)]
+    free = {x.arg for x in function.args.args[len(function.args.args) - len(function.args.defaults) :]}
+    free |= {x.arg for x, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if value}
     lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)
     need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; expected parameters among {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or own.args.kwarg)})"
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
@@ -1268,12 +1276,14 @@ def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
 
 def outline(source: str) -> dict[str, str]:
     """{class or function: "first-last line: what it is"} of the page."""
-    found = {}
+    lines = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            what = ast.get_docstring(node) or ("all settings; each is a flag" if node.name == "Config" else "yours")
-            found[node.name] = f"{node.lineno}-{node.end_lineno}: {what.partition(chr(10))[0]}"
-    return found
+            docstring = ast.get_docstring(node) or (
+                "all settings; each is a flag" if node.name == "Config" else "yours"
+            )
+            lines[node.name] = f"{node.lineno}-{node.end_lineno}: {docstring.partition(chr(10))[0]}"
+    return lines
 
 
 def as_flags(given: dict, names) -> list[str]:
@@ -1286,12 +1296,12 @@ def as_flags(given: dict, names) -> list[str]:
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
     """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
-    found = {}
+    scores = {}
     for sample in samples:
         before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
         answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
-        found.setdefault(answers, []).append(sample["score"])
-    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(found.items())}
+        scores.setdefault(answers, []).append(sample["score"])
+    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(scores.items())}
 
 
 def saved(start: str, out: Path) -> dict:
@@ -1372,7 +1382,7 @@ def by_generate(file: str, out: Path) -> dict:
     model, *teacher = (load(name, dtype=torch.float32).to(device).eval() for name in names)
     ends, rows = ends_of(model, tokenizer), page["load_rows"](config, tokenizer, config.eval_data)[:256]
     reward = page["load_reward"](config.reward) if config.reward else None
-    prompts, found = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
+    prompts, figures = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
     torch.manual_seed(config.seed)
     sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
     ways = ({"greedy": {"do_sample": False}} if reward else {}) | {"sampled": sampled}
@@ -1381,10 +1391,10 @@ def by_generate(file: str, out: Path) -> dict:
         if reward:
             texts = [tokenizer.decode(ids[:-1] if ids[-1] in ends else ids) for ids in answers]
             scores = reward(rows, texts)
-            found[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
+            figures[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
     if teacher:
-        found["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
-    return found
+        figures["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
+    return figures
 
 
 def by_playing(file: str, out: Path) -> dict:
@@ -1454,12 +1464,12 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     if ended_by:
         raise KeyboardInterrupt(ended_by)
     need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above")
-    told = json.loads(text)
-    rows = told["checks"]
+    printed = json.loads(text)
+    rows = printed["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
-    found = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
-    found["seconds"] = told.get("seconds", 0.0)
-    return found | ({"left_out": left_out} if left_out else {})
+    counts = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+    counts["seconds"] = printed.get("seconds", 0.0)
+    return counts | ({"left_out": left_out} if left_out else {})
 
 
 def time_left(given: dict, check: dict) -> dict:
@@ -1506,7 +1516,7 @@ def check_columns(spec: str, rows: list[dict]) -> None:
         function = defined(Path(file).read_text(encoding="utf-8"), name)
     except (OSError, ValueError, SyntaxError):
         return  # selfcheck says what is wrong with it
-    if not function:
+    if not function or function.decorator_list:  # which may change what it takes
         return
     parameters = function.args
     positional = [x.arg for x in (*parameters.posonlyargs, *parameters.args)]
@@ -1524,37 +1534,37 @@ def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
     return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in rows]))
 
 
-def trained(file: str, flags: list[str], model: str, out: Path, found: dict) -> None:
-    """Train with the file; `found` gets what the run says of itself, what diagnose.py says of it, and what it saved."""
+def trained(file: str, flags: list[str], model: str, out: Path, record: dict) -> None:
+    """Train with the file; `record` gets what the run says of itself, what diagnose.py says, and what it saved."""
     earlier = out.stat().st_ino if out.exists() else None
     code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
-    found |= {"exit_code": code, "ended_by": ended_by, "out": str(out)}
+    record |= {"exit_code": code, "ended_by": ended_by, "out": str(out)}
     if not out.exists() or out.stat().st_ino == earlier:  # it ended before it began: what lies there is an earlier run
         return
     steps = logged(out / "metrics.jsonl")
-    found |= {"steps": max((row["step"] for row in steps), default=0), "faults": faults_at_end(steps, {}, "--lr")}
+    record |= {"steps": max((row["step"] for row in steps), default=0), "faults": faults_at_end(steps, {}, "--lr")}
     samples = logged(out / "samples.jsonl")
-    found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
+    record["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
     if samples and "messages" in samples[-1]:
-        found["by_answers"] = by_answers(samples)
+        record["by_answers"] = by_answers(samples)
     if (out / "result.json").is_file():
-        found |= json.loads((out / "result.json").read_text(encoding="utf-8"))
+        record |= json.loads((out / "result.json").read_text(encoding="utf-8"))
     if not code:
         command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
-        if found["steps"]:
+        if record["steps"]:
             judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
-            found["verdict"] = judged["verdict"]
-            found["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
-        found["saved_model"] = saved(model, out)
+            record["verdict"] = judged["verdict"]
+            record["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
+        record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        if settings.get("eval_data") and found["saved_model"]["loads"]:
+        if settings.get("eval_data") and record["saved_model"]["loads"]:
             how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
             how |= {"sampled": by_playing} if settings.get("environment") else {}
             for name, evaluate in how.items():
                 try:
-                    found["saved_model"][name] = evaluate(file, out)
+                    record["saved_model"][name] = evaluate(file, out)
                 except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                    found["saved_model"][name] = f"{type(error).__name__}: {error}"
+                    record["saved_model"][name] = f"{type(error).__name__}: {error}"
 
 
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
@@ -1567,12 +1577,12 @@ HINTS = {
 }
 
 
-def page_notes(source: str, own: dict, changes: list[str]) -> list[str]:
+def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
     page = {name: setting["default"] for name, setting in settings_of(source).items()}
     updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
     once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
-    config = SimpleNamespace(given={*own}, **{"data": "", "eval_data": ""} | own)
+    config = SimpleNamespace(given={*settings}, **{"data": "", "eval_data": ""} | settings)
     return [
         *idle_settings(config, updates),
         *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
@@ -1633,17 +1643,19 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
             check_columns(given["reward"], rows["data"])
-    own = {name: value for name, value in given.items() if name not in OF_A_RUN}
-    for name, value in own.items():
+    settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
+    for name, value in settings.items():
         source = with_default(source, name, value)
     if args.inline:
         setting = next((name for name in ("environment", "reward") if name in given), None)
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
-    notes = page_notes(source, own, changes) if "loss" not in theirs else []
+    notes = page_notes(source, settings, changes) if "loss" not in theirs else []
+    if "out" in given and "eval_data" not in given:
+        notes.append("no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own")
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
-    report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
+    report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
     report |= {"own": theirs} if theirs else {}
     report |= {"functions": outline(source), "notes": notes}
     for note in notes:
@@ -1652,7 +1664,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         return 0
     unread = {given[name]: unread_columns(given[name], rows[name]) for name in rows}
     report |= {"unread": unread} if any(unread.values()) else {}
-    left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
+    left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     except UserError:
@@ -1718,8 +1730,8 @@ def trainer_parser() -> argparse.ArgumentParser:
     left_out = "checks of selfcheck that are not for your method"
     parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=left_out)
     for flag, (_, takes) in OWN.items():
-        what = f"a function of your own that takes of {', '.join(takes)} what it names"
-        parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=what)
+        help_text = f"a function of your own that takes of {', '.join(takes)} what it names"
+        parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=help_text)
     parser.add_argument("--force", action="store_true", help="write over FILE")
     return parser
 

@@ -62,39 +62,39 @@ policy, 128 + n saved and stopped by signal n.
 #     3443-3679  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
 #     3682-3954  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
 #     3957-4282  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4285-4530  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4533-4757  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4760-4922  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4925-5134  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5137-5334  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5337-5415  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5418-5471  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5474-5626  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5629-5832  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5835-6119  memory            The memory that a run will need, from the shape of its networks
-#     6122-6197  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6200-6304  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6307-6428  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6431-6523  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6526-6569  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6572-6661  summary           summary.json and the lines at the end of a run
-#     6664-6940  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     6943-6961  paired tests      Intervals, paired tests, pass@k
-#     6964-7097  settings          Settings of the trainer and what contradicts what
-#     7100-7167  objective         Divergences between student and teacher
-#     7170-7215  data              Rows with completions of their own, and which teacher a row goes to
-#     7218-7477  teachers          Teachers: local networks and servers
-#     7480-7517  models            Student, teachers and the optional reward
-#     7520-7551  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7554-7578  rollout           The batch of a step
-#     7581-7625  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7628-7652  advantages        The advantages of teacher and rewards
-#     7655-7750  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7753-7908  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7911-8046  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8049-8077  memory            The memory that a run will need
-#     8080-8116  dry run           --dry_run: settings, batch arithmetic, memory
-#     8119-8163  run               The loop of a run and the command line
+#     4285-4532  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4535-4759  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4762-4924  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4927-5136  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5139-5336  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5339-5412  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5415-5468  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5471-5623  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5626-5829  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5832-6121  memory            The memory that a run will need, from the shape of its networks
+#     6124-6199  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6202-6306  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6309-6434  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6437-6529  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6532-6578  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6581-6670  summary           summary.json and the lines at the end of a run
+#     6673-6949  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     6952-6970  paired tests      Intervals, paired tests, pass@k
+#     6973-7106  settings          Settings of the trainer and what contradicts what
+#     7109-7176  objective         Divergences between student and teacher
+#     7179-7224  data              Rows with completions of their own, and which teacher a row goes to
+#     7227-7489  teachers          Teachers: local networks and servers
+#     7492-7529  models            Student, teachers and the optional reward
+#     7532-7563  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7566-7590  rollout           The batch of a step
+#     7593-7637  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7640-7664  advantages        The advantages of teacher and rewards
+#     7667-7762  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7765-7922  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7925-8060  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8063-8091  memory            The memory that a run will need
+#     8094-8130  dry run           --dry_run: settings, batch arithmetic, memory
+#     8133-8177  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -596,7 +596,7 @@ def free_on_resume(config) -> set[str]:
 # --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
-def corrects(config: BaseConfig) -> str:
+def mismatch_mode(config: BaseConfig) -> str:
     """The correction for a sampler that is not the trainer; "none" for none."""
     auto = "tis" if config.rollout_engine == "vllm" else "none"
     return auto if config.mismatch == "auto" else config.mismatch
@@ -627,13 +627,13 @@ IDLE = [
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
         ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
         "sampler and trainer are not corrected for",
         "--mismatch seq_mask",
     ),
     (
         ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
         "tis has no lower bound",
         "--mismatch icepop",
     ),
@@ -1776,12 +1776,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1842,7 +1842,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1857,8 +1857,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1900,16 +1900,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -3098,9 +3098,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def settle_model(config: BaseConfig) -> None:
@@ -3186,10 +3186,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -3236,8 +3236,8 @@ def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
@@ -3654,8 +3654,8 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
     start, prompts = 0, list(range(len(mask)))
     if rows and max(lengths[r] for r in rows) <= shared:
-        start, found, _ = same_prompts(batch)
-        prompts = found.tolist()
+        start, prompt_lengths, _ = same_prompts(batch)
+        prompts = prompt_lengths.tolist()
     longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
 
     def cost(group) -> float:
@@ -3783,13 +3783,13 @@ class KeptTexts:
         """
         import torch
 
-        own = rows if places is None else rows[places]
+        numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
         columns = torch.arange(cache.get_seq_length(), device=mask.device)
-        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
-        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
-        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+        before = torch.nn.functional.pad(mask[numbers], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[numbers, None] - 1)
+        self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
@@ -3903,10 +3903,10 @@ class Groups:
         import torch
 
         keys, values = self.pairs[layer]
-        (heads, own), width = key.shape[1:3], keys.shape[2]
+        (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
         query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
-        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
         scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
         scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
         if self.added is not None:
@@ -3970,8 +3970,8 @@ def some_rows_at(x, places, **kwargs):
     """The same, the last row where a place is N."""
     import torch
 
-    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
-    return found.view(*places.shape, *x.shape[1:])
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    return rows.view(*places.shape, *x.shape[1:])
 
 
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
@@ -4002,11 +4002,11 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
         blocks = [block.transpose(1, 2) for block in blocks]
         return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
 
-    found = attend(layout.prompts, layout.prompts, None)
+    attended = attend(layout.prompts, layout.prompts, None)
     if layout.responses.numel():
         mask = layout.added_to_scores(query.dtype)
-        found = torch.cat([found, attend(layout.responses, layout.texts, mask)])
-    return (found if layout.back is None else some_rows_at(found, layout.back))[None], None
+        attended = torch.cat([attended, attend(layout.responses, layout.texts, mask)])
+    return (attended if layout.back is None else some_rows_at(attended, layout.back))[None], None
 
 
 class KeptTokens:
@@ -4146,10 +4146,10 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    found = getattr(out, name, None)
+    keys_and_values = getattr(out, name, None)
     if cache is None:
-        give_room(found)
-    return out.last_hidden_state, found
+        give_room(keys_and_values)
+    return out.last_hidden_state, keys_and_values
 
 
 def next_states(model, token, mask, cache, padded: bool):
@@ -4406,7 +4406,9 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    texts = [
+        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+    ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
         expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
@@ -4451,27 +4453,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     limit = gap_limit(config, models.device)
     with torch.no_grad():
-        found = measured_decoding(
+        measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
-        if found and found.pads and found.leaving:
+        if measured and measured.pads and measured.leaving:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
             groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
             groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
-            found = replace(found, plain=plain, groups=groups)
+            measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
-        found,
+        measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not found.pads:
+    if not measured.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
+    if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
+    return measured
 
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
@@ -4492,9 +4494,9 @@ def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> fl
     with torch.no_grad(), autocast(config, models.device):
         expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
         set_attention(network, SHARED_PROMPTS, narrow)
-        found = line_states(network, layout)[asked]
+        shared = line_states(network, layout)[asked]
         again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
-    pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
+    pairs = [(a, b) for states in (shared, again) for a, b in zip(states, expected, strict=True)]
     return max(relative_gap(*pair) for pair in pairs)
 
 
@@ -4525,8 +4527,8 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
     cannot = [network for network in networks if not can_share(config, models, network)]
     longest = getattr(config, "conversation_tokens", config.max_prompt_tokens + config.max_new_tokens)
     short = [network for network in networks if 0 < length_that_shares(network) < longest]
-    for found, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
-        for name in sorted({type(unwrapped(network)).__name__ for network in found}):
+    for group, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
+        for name in sorted({type(unwrapped(network)).__name__ for network in group}):
             say(f"note: {name} runs a prompt again with each of its {which}")
 
 
@@ -4552,12 +4554,12 @@ class Ended:
     """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
 
     def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.told = tell, numbers, set()
+        self.tell, self.numbers, self.reported = tell, numbers, set()
 
     def look(self, rows, tokens, lengths) -> None:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.told]
-        self.told.update(new)
+        new = [row for row in rows.tolist() if row not in self.reported]
+        self.reported.update(new)
         self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
 
 
@@ -4812,9 +4814,9 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     if name in names:
         return name
     module, _, leaf = name.rpartition(".")
-    parent, _, own = module.rpartition(".")
-    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
-    return next((found for found in fused if found in names), None)
+    parent, _, part = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if part in parts]
+    return next((fused_name for fused_name in fused if fused_name in names), None)
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
@@ -4839,13 +4841,13 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
-        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
-        if found is None:
+        target = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if target is None:
             lost.append(name)
             continue
-        own = checksums(x, dtype)
-        count, total = expected.get(found, (0, torch.zeros_like(own)))
-        expected[found] = count + x.numel(), total + own
+        sums = checksums(x, dtype)
+        count, total = expected.get(target, (0, torch.zeros_like(sums)))
+        expected[target] = count + x.numel(), total + sums
     wrong = []
     for name, (layer, leaf) in layers.items():
         x = held_by(layer, leaf, dtype)
@@ -4881,7 +4883,7 @@ class SyncCheck:
         """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
         wrong, lost = compare_weights(named, sampler)
         if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            names = ", ".join(wrong[:5]) + (", …" if len(wrong) > 5 else "")
             raise StaleSamplerError(
                 f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
@@ -4959,11 +4961,11 @@ def import_vllm(flag: str, instead: str):
     try:
         import vllm
     except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+        problem = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {problem}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    got = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{got}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
     return vllm
 
 
@@ -4983,22 +4985,22 @@ def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
     actions, values = {action.dest: action for action in parser._actions}, {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
+        key, got = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{got}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{got}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{got}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, got)
     return values
 
 
-def vllm_value(parser, action, text: str, what: str):
+def vllm_value(parser, action, text: str, got: str):
     """`text` as the value of an argument of vLLM's command line."""
     flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{got}true or false")
     line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
 
     def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
+        raise UserError(f"{got}a value that vLLM takes: {message}")
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)
@@ -5408,11 +5410,6 @@ def token_weights(mask, config, tokens, sequences):
         return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
     divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
     return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """How the loss is corrected for a sampler that is not the trainer."""
-    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
 
 
 # ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)
@@ -6102,10 +6099,15 @@ def update_pass(config: BaseConfig, model, longest: int, processes: int) -> Pass
     It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
     """
     rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
+    return pass_of_rows(config, model, max(1, rows), longest)
+
+
+def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
+    """A micro-batch of so many rows of one length, in the run's precision."""
     width = 4 if config.precision == "fp32" else 2
     return PassShape(
-        rows=max(1, rows),
-        length=longest,
+        rows=rows,
+        length=length,
         compute=width,
         stream=width if config.lora_rank else 4,
         attention=attention_kind(model.config._attn_implementation),
@@ -6308,9 +6310,13 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 
@@ -6412,13 +6418,13 @@ def versions() -> dict:
     """Versions of what a run's numbers depend on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def write_settings(config: BaseConfig) -> None:
@@ -6543,30 +6549,33 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
         values = [row[name] for row in rows if name in row]
         return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
 
-    found, lower = [], f"try a lower {rate}"
+    faults, lower = [], f"try a lower {rate}"
     scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    # a single success among many zeros is no level to fall from
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
     if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
         if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
         if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+            faults.append(
+                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
+            )
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append(
+        faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return faults
 
 
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
@@ -6641,9 +6650,9 @@ def print_completions(examples_before: list[dict], examples_after: list[dict]) -
 
 def print_conversations(before: dict, after: dict) -> None:
     """Print two conversations, a line for each message."""
-    for when, talk in (("before", before), ("after", after)):
-        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
-        for message in talk["messages"]:
+    for when, conversation in (("before", before), ("after", after)):
+        tell(f"held-out conversation {when}, score {conversation['score']:.4g}")
+        for message in conversation["messages"]:
             tell(f"  {message['role']:9}  {message_line(message)}")
 
 
@@ -7161,9 +7170,9 @@ def gap_figures(student, teacher, looked_at: int = 0):
     s, t = student.exp(), teacher.exp()
     kl = (s * (student - teacher)).sum(-1)
     every = max(1, len(kl) // looked_at) if looked_at else 1
-    found = overlap(*(x[::every].topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)))
+    shares = overlap(*(x[::every].topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)))
     shared = torch.zeros_like(kl)
-    shared[::every] = found * (len(kl) / max(1, len(found)))
+    shared[::every] = shares * (len(kl) / max(1, len(shares)))
     return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), shared], -1)
 
 
@@ -7241,10 +7250,12 @@ def teacher_specs(config: Config) -> dict[str, str]:
         count = len(config.teacher)
         need(count == 1, f"got {count} teachers; expected one, or --teacher_column to tell whose a row is")
         return {"": config.teacher[0]}
-    found = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
-    need(all(found), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each")
-    specs = {match[1]: match[2] for match in found}
-    need(len(specs) == len(found), "got one name for two teachers; expected a name each")
+    matches = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
+    need(
+        all(matches), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each"
+    )
+    specs = {match[1]: match[2] for match in matches}
+    need(len(specs) == len(matches), "got one name for two teachers; expected a name each")
     return specs
 
 
@@ -7271,10 +7282,11 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     ours, theirs = tokenizer.get_vocab(), other.get_vocab()
     wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
     shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
+    shown += "; …" if len(wrong) > 8 else ""
     need(
         not wrong,
         f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family, "
+        f"teacher's id): {shown}; expected one vocabulary; try a teacher of the same family, "
         "or one that teaches by its texts: warm_start.py --teacher",
     )
     for row in rows[:64]:
@@ -7309,8 +7321,8 @@ class LocalTeacher:
     def __init__(self, source: str, config: Config, models: Models):
         from transformers import AutoModelForCausalLM
 
-        own = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
-        self.config = dataclasses.replace(config, model=source, lora_rank=0, **own)
+        settings = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
+        self.config = dataclasses.replace(config, model=source, lora_rank=0, **settings)
         self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
         with autocast(self.config, models.device):
             settle_logits(dataclasses.replace(models, policy=self.model))
@@ -7370,20 +7382,20 @@ class ServerTeacher:
                 with urllib.request.urlopen(request, timeout=600) as answer:
                     return json.loads(answer.read())
             except urllib.error.HTTPError as error:
-                what, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
+                problem, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
             except (OSError, ValueError) as error:
-                what, final = str(error), False
+                problem, final = str(error), False
             if final or attempt == attempts - 1:
                 break
             if attempt == 3 and not self.waiting:  # once, not for each request that is under way
                 self.waiting = True
-                say(f"note: teacher {self.url} does not answer ({what}); waiting for it")
+                say(f"note: teacher {self.url} does not answer ({problem}); waiting for it")
             time.sleep(min(0.2 * 4**attempt, 30))
         sent = "nothing"
         if body:
             sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
         raise UserError(
-            f"got from {self.url + path}, sent {sent}: {what}; expected an OpenAI-compatible server such as "
+            f"got from {self.url + path}, sent {sent}: {problem}; expected an OpenAI-compatible server such as "
             "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
             "and completion"
         )
@@ -7392,13 +7404,13 @@ class ServerTeacher:
         """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
         body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
         choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}, attempts).get("choices") or [{}]
-        found = choices[0].get("prompt_logprobs")
+        scored = choices[0].get("prompt_logprobs")
         need(
-            isinstance(found, list) and len(found) == len(ids) and all(map(self.is_scored, found[1:], ids[1:])),
+            isinstance(scored, list) and len(scored) == len(ids) and all(map(self.is_scored, scored[1:], ids[1:])),
             f"got from {self.url} an answer without prompt_logprobs of all {len(ids)} tokens; expected vLLM's "
             "`prompt_logprobs`, which other servers do not have; try `vllm serve MODEL`, or a local teacher",
         )
-        return found[1:]
+        return scored[1:]
 
     def is_scored(self, entry, token: int) -> bool:
         """Whether an entry holds the log-probs asked for."""
@@ -7464,12 +7476,12 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     shares = dealt(
         lengths, [tuple(s["prompt_ids"]) for s in wanted], size
     )  # a server may keep what it read of a prompt
-    mine, answers, failure = [wanted[i] for i in shares[rank]], [], None
+    local, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
         for index, teacher in enumerate(models.teachers):
-            theirs = [i for i, s in enumerate(mine) if s.get("teacher", 0) == index]
+            theirs = [i for i, s in enumerate(local) if s.get("teacher", 0) == index]
             if theirs and isinstance(teacher, ServerTeacher):
-                answers += zip(theirs, teacher.score([mine[i] for i in theirs]), strict=True)
+                answers += zip(theirs, teacher.score([local[i] for i in theirs]), strict=True)
     except UserError as error:
         failure = error
     ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
@@ -7679,7 +7691,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     logits = known_logits(policy, logits)  # [n, V]
     shared = logits if dist is None else logits[:, : dist.shape[1]]
     student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
-    by_nll = known["offpolicy"] * (config.offpolicy_loss == "nll")
+    by_nll = known["offpolicy"] if config.offpolicy_loss == "nll" else torch.zeros_like(known["offpolicy"])
     loss, heads, gradients = weights.new_zeros(()), [], []
     if config.objective != "policy_gradient" and config.kl_coef and not by_nll.all():
         head, value, gradient = divergence_head(config, shared, student, known, dist)
@@ -7760,21 +7772,21 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
     """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
     import statistics
 
-    own = [s for s in samples if "offpolicy" not in s]
-    lengths = [len(s["response_ids"]) for s in own]
+    sampled = [s for s in samples if "offpolicy" not in s]
+    lengths = [len(s["response_ids"]) for s in sampled]
     metrics = {}
-    if own and own[0]["rewards"]:
-        scores = [s["score"] for s in own]
+    if sampled and sampled[0]["rewards"]:
+        scores = [s["score"] for s in sampled]
         metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
-        metrics |= {f"reward/{name}": mean for name, mean in reward_means(own).items()}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(sampled).items()}
         groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
         if config.group_size > 1:
             metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
-    if own:
+    if sampled:
         metrics["rollout/length_mean"] = statistics.fmean(lengths)
-        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in own)
+        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in sampled)
         metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
-    if own and "old_logprobs" in batch:
+    if sampled and "old_logprobs" in batch:
         mask = batch["loss_mask"] * ~batch["offpolicy"]
         gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
         w = likelihood_ratio(gap, 0)
@@ -7852,8 +7864,8 @@ def local_figures(config: Config, models, batch: dict):
     import torch
 
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
-    for teacher, mine in by_teacher(models, batch, range(len(sums))):
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks)):
+    for teacher, numbers in by_teacher(models, batch, range(len(sums))):
+        for piece_rows in micro_batches(batch, numbers, config.micro_batch_tokens, shared_length(models.networks)):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["response_mask"].bool()
             owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
@@ -7903,9 +7915,11 @@ class DistillationLog(RunLog):
             )
             if (top or 0) > HEAVY and not self.tail_is_said:
                 self.tail_is_said = True
-                what = f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
+                finding = (
+                    f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
+                )
                 advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
-                self.bar.write(f"warning: {what}; {advice}", file=sys.stderr)
+                self.bar.write(f"warning: {finding}; {advice}", file=sys.stderr)
 
 
 # ------------------------------------------------------------------ step (src/programs/on_policy_distillation/step.py)

@@ -71,36 +71,36 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4932-5187  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
 #     5190-5504  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
 #     5507-5831  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5834-6079  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6082-6345  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6348-6510  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6513-6722  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6725-6922  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6925-7235  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7238-7567  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     7570-7709  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7712-7978  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     7981-8080  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8083-8293  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8296-8580  memory               The memory that a run will need, from the shape of its networks
-#     8583-8658  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8661-8765  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8768-8889  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8892-8984  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     8987-9030  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9033-9122  summary              summary.json and the lines at the end of a run
-#     9125-9401  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#     9404-9422  paired tests         Intervals, paired tests, pass@k
-#     9425-9451  settings             Settings of the trainer
-#     9454-9515  models               The networks of a run: policy, critic, reference
-#     9518-9573  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9576-9648  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#     9651-9821  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#     9824-9850  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#    9853-10022  step                 One step: rollout, experience, update, in the order of the data
-#   10025-10044  memory               The memory that a run will need
-#   10047-10089  dry run              --dry_run: settings, batch arithmetic, memory
-#   10092-10138  run                  The loop of a run and the command line
+#     5834-6081  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6084-6347  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6350-6512  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6515-6724  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6727-6924  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6927-7232  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7235-7564  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7567-7706  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7709-7975  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     7978-8077  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8080-8290  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8293-8582  memory               The memory that a run will need, from the shape of its networks
+#     8585-8660  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8663-8767  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     8770-8895  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     8898-8990  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     8993-9039  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9042-9131  summary              summary.json and the lines at the end of a run
+#     9134-9410  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#     9413-9431  paired tests         Intervals, paired tests, pass@k
+#     9434-9460  settings             Settings of the trainer
+#     9463-9524  models               The networks of a run: policy, critic, reference
+#     9527-9582  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9585-9657  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#     9660-9830  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#     9833-9859  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#    9862-10031  step                 One step: rollout, experience, update, in the order of the data
+#   10034-10053  memory               The memory that a run will need
+#   10056-10098  dry run              --dry_run: settings, batch arithmetic, memory
+#   10101-10147  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -627,7 +627,7 @@ def free_on_resume(config) -> set[str]:
 # --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
-def corrects(config: BaseConfig) -> str:
+def mismatch_mode(config: BaseConfig) -> str:
     """The correction for a sampler that is not the trainer; "none" for none."""
     auto = "tis" if config.rollout_engine == "vllm" else "none"
     return auto if config.mismatch == "auto" else config.mismatch
@@ -658,13 +658,13 @@ IDLE = [
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
         ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
         "sampler and trainer are not corrected for",
         "--mismatch seq_mask",
     ),
     (
         ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
         "tis has no lower bound",
         "--mismatch icepop",
     ),
@@ -1815,12 +1815,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1881,7 +1881,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1896,8 +1896,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1939,16 +1939,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -4561,9 +4561,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def settle_model(config: BaseConfig) -> None:
@@ -4649,10 +4649,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -4725,8 +4725,8 @@ def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
@@ -5162,8 +5162,8 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
     start, prompts = 0, list(range(len(mask)))
     if rows and max(lengths[r] for r in rows) <= shared:
-        start, found, _ = same_prompts(batch)
-        prompts = found.tolist()
+        start, prompt_lengths, _ = same_prompts(batch)
+        prompts = prompt_lengths.tolist()
     longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
 
     def cost(group) -> float:
@@ -5291,13 +5291,13 @@ class KeptTexts:
         """
         import torch
 
-        own = rows if places is None else rows[places]
+        numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
         columns = torch.arange(cache.get_seq_length(), device=mask.device)
-        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
-        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
-        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+        before = torch.nn.functional.pad(mask[numbers], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[numbers, None] - 1)
+        self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
@@ -5369,13 +5369,13 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
     if len(groups) == 1:
         return read_on(kept, texts, read, groups[0])
-    whole, found = KeptTexts(texts), {}
+    whole, last = KeptTexts(texts), {}
     for group in groups:
         order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
         whole.parts.append(Part(order, pairs_of(cache), mask))
-        found |= zip(order, following, strict=True)
+        last |= zip(order, following, strict=True)
     order, cache, mask = whole.cache_of(list(texts))
-    return order, torch.stack([found[number] for number in order]), mask, cache
+    return order, torch.stack([last[number] for number in order]), mask, cache
 
 
 def read_on(
@@ -5453,10 +5453,10 @@ class Groups:
         import torch
 
         keys, values = self.pairs[layer]
-        (heads, own), width = key.shape[1:3], keys.shape[2]
+        (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
         query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
-        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
         scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
         scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
         if self.added is not None:
@@ -5520,8 +5520,8 @@ def some_rows_at(x, places, **kwargs):
     """The same, the last row where a place is N."""
     import torch
 
-    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
-    return found.view(*places.shape, *x.shape[1:])
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    return rows.view(*places.shape, *x.shape[1:])
 
 
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
@@ -5552,11 +5552,11 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
         blocks = [block.transpose(1, 2) for block in blocks]
         return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
 
-    found = attend(layout.prompts, layout.prompts, None)
+    attended = attend(layout.prompts, layout.prompts, None)
     if layout.responses.numel():
         mask = layout.added_to_scores(query.dtype)
-        found = torch.cat([found, attend(layout.responses, layout.texts, mask)])
-    return (found if layout.back is None else some_rows_at(found, layout.back))[None], None
+        attended = torch.cat([attended, attend(layout.responses, layout.texts, mask)])
+    return (attended if layout.back is None else some_rows_at(attended, layout.back))[None], None
 
 
 class KeptTokens:
@@ -5696,10 +5696,10 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    found = getattr(out, name, None)
+    keys_and_values = getattr(out, name, None)
     if cache is None:
-        give_room(found)
-    return out.last_hidden_state, found
+        give_room(keys_and_values)
+    return out.last_hidden_state, keys_and_values
 
 
 def next_states(model, token, mask, cache, padded: bool):
@@ -5955,7 +5955,9 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    texts = [
+        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+    ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
         expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
@@ -6000,27 +6002,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     limit = gap_limit(config, models.device)
     with torch.no_grad():
-        found = measured_decoding(
+        measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
-        if found and found.pads and found.leaving:
+        if measured and measured.pads and measured.leaving:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
             groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
             groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
-            found = replace(found, plain=plain, groups=groups)
+            measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
-        found,
+        measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not found.pads:
+    if not measured.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
+    if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
+    return measured
 
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
@@ -6041,9 +6043,9 @@ def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> fl
     with torch.no_grad(), autocast(config, models.device):
         expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
         set_attention(network, SHARED_PROMPTS, narrow)
-        found = line_states(network, layout)[asked]
+        shared = line_states(network, layout)[asked]
         again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
-    pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
+    pairs = [(a, b) for states in (shared, again) for a, b in zip(states, expected, strict=True)]
     return max(relative_gap(*pair) for pair in pairs)
 
 
@@ -6074,8 +6076,8 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
     cannot = [network for network in networks if not can_share(config, models, network)]
     longest = getattr(config, "conversation_tokens", config.max_prompt_tokens + config.max_new_tokens)
     short = [network for network in networks if 0 < length_that_shares(network) < longest]
-    for found, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
-        for name in sorted({type(unwrapped(network)).__name__ for network in found}):
+    for group, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
+        for name in sorted({type(unwrapped(network)).__name__ for network in group}):
             say(f"note: {name} runs a prompt again with each of its {which}")
 
 
@@ -6101,12 +6103,12 @@ class Ended:
     """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
 
     def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.told = tell, numbers, set()
+        self.tell, self.numbers, self.reported = tell, numbers, set()
 
     def look(self, rows, tokens, lengths) -> None:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.told]
-        self.told.update(new)
+        new = [row for row in rows.tolist() if row not in self.reported]
+        self.reported.update(new)
         self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
 
 
@@ -6282,9 +6284,9 @@ class TurnSampler:
         place = {number: i for i, number in enumerate(numbers)}
         noise = None if noise is None else noise[[place[number] for number in order]]
         keep = functools.partial(self.kept.take, order, mask)
-        found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
-        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
-        return [found[number] for number in numbers]
+        sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
+        return [sampled[number] for number in numbers]
 
 
 def turn_sampler(engine) -> Callable:
@@ -6400,9 +6402,9 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     if name in names:
         return name
     module, _, leaf = name.rpartition(".")
-    parent, _, own = module.rpartition(".")
-    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
-    return next((found for found in fused if found in names), None)
+    parent, _, part = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if part in parts]
+    return next((fused_name for fused_name in fused if fused_name in names), None)
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
@@ -6427,13 +6429,13 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
-        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
-        if found is None:
+        target = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if target is None:
             lost.append(name)
             continue
-        own = checksums(x, dtype)
-        count, total = expected.get(found, (0, torch.zeros_like(own)))
-        expected[found] = count + x.numel(), total + own
+        sums = checksums(x, dtype)
+        count, total = expected.get(target, (0, torch.zeros_like(sums)))
+        expected[target] = count + x.numel(), total + sums
     wrong = []
     for name, (layer, leaf) in layers.items():
         x = held_by(layer, leaf, dtype)
@@ -6469,7 +6471,7 @@ class SyncCheck:
         """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
         wrong, lost = compare_weights(named, sampler)
         if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            names = ", ".join(wrong[:5]) + (", …" if len(wrong) > 5 else "")
             raise StaleSamplerError(
                 f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
@@ -6547,11 +6549,11 @@ def import_vllm(flag: str, instead: str):
     try:
         import vllm
     except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+        problem = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {problem}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    got = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{got}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
     return vllm
 
 
@@ -6571,22 +6573,22 @@ def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
     actions, values = {action.dest: action for action in parser._actions}, {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
+        key, got = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{got}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{got}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{got}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, got)
     return values
 
 
-def vllm_value(parser, action, text: str, what: str):
+def vllm_value(parser, action, text: str, got: str):
     """`text` as the value of an argument of vLLM's command line."""
     flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{got}true or false")
     line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
 
     def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
+        raise UserError(f"{got}a value that vLLM takes: {message}")
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)
@@ -7216,11 +7218,6 @@ def policy_terms(config: BaseConfig, piece: dict, logprobs):
         measured["kl/ref"] = kl_estimate(logprobs.detach(), piece["ref_logprobs"], config.kl_estimator[:2])
         loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
     return loss, measured
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """How the loss is corrected for a sampler that is not the trainer."""
-    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
 
 
 def contributing(config: BaseConfig, batch: dict) -> list[int]:
@@ -8563,10 +8560,15 @@ def update_pass(config: BaseConfig, model, longest: int, processes: int) -> Pass
     It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
     """
     rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
+    return pass_of_rows(config, model, max(1, rows), longest)
+
+
+def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
+    """A micro-batch of so many rows of one length, in the run's precision."""
     width = 4 if config.precision == "fp32" else 2
     return PassShape(
-        rows=max(1, rows),
-        length=longest,
+        rows=rows,
+        length=length,
         compute=width,
         stream=width if config.lora_rank else 4,
         attention=attention_kind(model.config._attn_implementation),
@@ -8769,9 +8771,13 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 
@@ -8873,13 +8879,13 @@ def versions() -> dict:
     """Versions of what a run's numbers depend on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def write_settings(config: BaseConfig) -> None:
@@ -9004,30 +9010,33 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
         values = [row[name] for row in rows if name in row]
         return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
 
-    found, lower = [], f"try a lower {rate}"
+    faults, lower = [], f"try a lower {rate}"
     scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    # a single success among many zeros is no level to fall from
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
     if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
         if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
         if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+            faults.append(
+                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
+            )
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append(
+        faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return faults
 
 
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
@@ -9102,9 +9111,9 @@ def print_completions(examples_before: list[dict], examples_after: list[dict]) -
 
 def print_conversations(before: dict, after: dict) -> None:
     """Print two conversations, a line for each message."""
-    for when, talk in (("before", before), ("after", after)):
-        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
-        for message in talk["messages"]:
+    for when, conversation in (("before", before), ("after", after)):
+        tell(f"held-out conversation {when}, score {conversation['score']:.4g}")
+        for message in conversation["messages"]:
             tell(f"  {message['role']:9}  {message_line(message)}")
 
 

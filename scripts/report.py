@@ -35,32 +35,32 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #        88-119  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
 #       122-253  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
 #       256-276  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       279-286  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#       289-412  paired tests         Intervals, paired tests, pass@k
-#       415-457  evaluation results   results.json of evaluation.py: reading it, and two of them compared row by row
-#       460-695  metric names         Names of metrics and settings in three kinds of logs
-#       698-947  finding advice       Findings and notes: cause, remedy, source
-#      950-1046  trends               Trends of a series
-#     1049-1195  logged run           A run as its log shows it
-#     1198-1304  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
-#     1307-1366  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1369-1456  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
-#     1459-1795  log reading          Reading the logs: ours, TRL's, verl's
-#     1798-1944  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
-#     1947-2015  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
-#     2018-2205  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
-#     2208-2382  findings             All checks of a run, and its verdict
-#     2385-2658  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
-#     2661-2743  sources              What the command line names: runs and evaluations, read, and what of them …
-#     2746-2948  run facts            What the top of the page says of a run
-#     2951-3046  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
-#     3049-3085  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
-#     3088-3132  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
-#     3135-3169  evaluation tables    Tables of evaluations, and the paired tests against the first
-#     3172-3233  sample rows          Samples of all sources as rows of plain data for the page's table
-#     3236-3305  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
-#     3308-4471  page                 The page
-#     4474-4574  command              The command line
+#       279-290  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#       293-416  paired tests         Intervals, paired tests, pass@k
+#       419-461  evaluation results   results.json of evaluation.py: reading it, and two of them compared row by row
+#       464-699  metric names         Names of metrics and settings in three kinds of logs
+#       702-951  finding advice       Findings and notes: cause, remedy, source
+#      954-1050  trends               Trends of a series
+#     1053-1199  logged run           A run as its log shows it
+#     1202-1308  sample dumps         Samples that other trainers leave beside their logs: verl's dumps of rollouts, …
+#     1311-1370  plain logs           Logs of no framework: CSV files, lines of name=value, and the columns that …
+#     1373-1460  run settings         What the checks want to know of a run's settings: ours, those of a page, verl's
+#     1463-1799  log reading          Reading the logs: ours, TRL's, verl's
+#     1802-1948  reward findings      Checks of the reward: equal scores, groups without signal, held-out prompts, …
+#     1951-2019  completion findings  Checks of completions: cut off, repeated; of conversations: limits, tools
+#     2022-2209  update findings      Checks of the updates: ratio, sampler, KL, critic, gradients, learning rate, …
+#     2212-2386  findings             All checks of a run, and its verdict
+#     2389-2662  metric groups        Metrics of three kinds of logs under one name, in groups, each with what it means
+#     2665-2747  sources              What the command line names: runs and evaluations, read, and what of them …
+#     2750-2952  run facts            What the top of the page says of a run
+#     2955-3050  run curves           The curves of all runs as plain data, and which runs are seeds of one setting
+#     3053-3089  small curve          A small drawing of a run for the top of the page, which needs no JavaScript
+#     3092-3136  time table           Where the seconds of a step go, how fast it samples, how much memory it takes, …
+#     3139-3173  evaluation tables    Tables of evaluations, and the paired tests against the first
+#     3176-3237  sample rows          Samples of all sources as rows of plain data for the page's table
+#     3240-3309  packing              Data compressed for the page: base64 of gzip, which browsers unpack by themselves
+#     3312-4475  page                 The page
+#     4478-4578  command              The command line
 
 import argparse
 import ast
@@ -280,9 +280,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 

@@ -92,24 +92,24 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #     4367-4377  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
 #     4380-4652  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
 #     4655-4784  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4787-4981  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4984-5188  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5191-5375  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5378-5393  thresholds             Limits of the checks
-#     5396-5499  rows and gold          Rows, and the reference completion of each
-#     5502-5689  probes                 Completions that must not pay
-#     5692-5911  reward process         The reward's own process, with a time limit
-#     5914-6066  policies               What scripted policies say to an environment: the answers of one …
-#     6069-6272  environment process    The environment's own process: conversations with scripted policies, played …
-#     6275-6363  scoring                Scores of completions, graded
-#     6366-6721  preflight              The checks and the verdict
-#     6724-6757  inputs                 Rewards, data and samples that were named
-#     6760-7049  environment preflight  The checks of an environment and the verdict
-#     7052-7119  report                 The report
-#     7122-7160  environment report     The report of an environment
-#     7163-7263  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7266-7336  modes                  --list, --score, and the preflight
-#     7339-7550  command                The command line
+#     4787-4983  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4986-5190  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5193-5377  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5380-5395  thresholds             Limits of the checks
+#     5398-5501  rows and gold          Rows, and the reference completion of each
+#     5504-5691  probes                 Completions that must not pay
+#     5694-5913  reward process         The reward's own process, with a time limit
+#     5916-6068  policies               What scripted policies say to an environment: the answers of one …
+#     6071-6274  environment process    The environment's own process: conversations with scripted policies, played …
+#     6277-6365  scoring                Scores of completions, graded
+#     6368-6723  preflight              The checks and the verdict
+#     6726-6759  inputs                 Rewards, data and samples that were named
+#     6762-7051  environment preflight  The checks of an environment and the verdict
+#     7054-7121  report                 The report
+#     7124-7162  environment report     The report of an environment
+#     7165-7265  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7268-7338  modes                  --list, --score, and the preflight
+#     7341-7552  command                The command line
 
 import argparse
 import ast
@@ -1348,12 +1348,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1414,7 +1414,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1429,8 +1429,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1537,16 +1537,16 @@ def is_program(text: str) -> bool:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -1823,10 +1823,10 @@ def group_signal(n: int, c: int, group: int) -> float:
 
 def histogram(rates: list[float]) -> dict[str, int]:
     """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
-    found = {"0": sum(p == 0 for p in rates)}
+    counts = {"0": sum(p == 0 for p in rates)}
     for low, high in BINS:
-        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
-    return found | {"1": sum(p == 1 for p in rates)}
+        counts[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
+    return counts | {"1": sum(p == 1 for p in rates)}
 
 
 def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
@@ -4123,9 +4123,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def saved_rows(base, weights: dict) -> dict:
@@ -4195,10 +4195,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def remember_padding(tokenizer):
@@ -4212,8 +4212,8 @@ def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
@@ -4481,13 +4481,13 @@ class KeptTexts:
         """
         import torch
 
-        own = rows if places is None else rows[places]
+        numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
         columns = torch.arange(cache.get_seq_length(), device=mask.device)
-        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
-        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
-        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+        before = torch.nn.functional.pad(mask[numbers], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[numbers, None] - 1)
+        self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
@@ -4601,10 +4601,10 @@ class Groups:
         import torch
 
         keys, values = self.pairs[layer]
-        (heads, own), width = key.shape[1:3], keys.shape[2]
+        (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
         query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
-        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
         scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
         scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
         if self.added is not None:
@@ -4695,10 +4695,10 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    found = getattr(out, name, None)
+    keys_and_values = getattr(out, name, None)
     if cache is None:
-        give_room(found)
-    return out.last_hidden_state, found
+        give_room(keys_and_values)
+    return out.last_hidden_state, keys_and_values
 
 
 def next_states(model, token, mask, cache, padded: bool):
@@ -4908,7 +4908,9 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    texts = [
+        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+    ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
         expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
@@ -4953,27 +4955,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     limit = gap_limit(config, models.device)
     with torch.no_grad():
-        found = measured_decoding(
+        measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
-        if found and found.pads and found.leaving:
+        if measured and measured.pads and measured.leaving:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
             groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
             groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
-            found = replace(found, plain=plain, groups=groups)
+            measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
-        found,
+        measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not found.pads:
+    if not measured.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
+    if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
+    return measured
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
@@ -5003,12 +5005,12 @@ class Ended:
     """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
 
     def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.told = tell, numbers, set()
+        self.tell, self.numbers, self.reported = tell, numbers, set()
 
     def look(self, rows, tokens, lengths) -> None:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.told]
-        self.told.update(new)
+        new = [row for row in rows.tolist() if row not in self.reported]
+        self.reported.update(new)
         self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
 
 

@@ -409,9 +409,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def saved_rows(base, weights: dict) -> dict:
@@ -481,10 +481,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):

@@ -614,7 +614,7 @@ def check_trainer(config: BaseConfig) -> None:
 # --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
 
 
-def corrects(config: BaseConfig) -> str:
+def mismatch_mode(config: BaseConfig) -> str:
     """The correction for a sampler that is not the trainer; "none" for none."""
     auto = "tis" if config.rollout_engine == "vllm" else "none"
     return auto if config.mismatch == "auto" else config.mismatch
@@ -645,13 +645,13 @@ IDLE = [
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
         ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "none",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
         "sampler and trainer are not corrected for",
         "--mismatch seq_mask",
     ),
     (
         ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and corrects(c) == "tis",
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
         "tis has no lower bound",
         "--mismatch icepop",
     ),
@@ -1571,12 +1571,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1637,7 +1637,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1652,8 +1652,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1695,16 +1695,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -4147,17 +4147,17 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:

@@ -72,30 +72,30 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 #     3401-3581  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
 #     3584-3856  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
 #     3859-4069  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4072-4266  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4269-4493  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4496-4658  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4661-4870  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4873-5070  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5073-5127  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5130-5148  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5151-5383  memory            The memory that a run will need, from the shape of its networks
-#     5386-5461  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5464-5585  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5588-5607  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5610-5653  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5656-5666  paired tests      Intervals, paired tests, pass@k
-#     5669-5811  settings          Settings of the warm start and what contradicts what
-#     5814-5840  whole files       Files that appear whole or not at all
-#     5843-5865  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5868-5965  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5968-6120  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6123-6271  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6274-6366  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6369-6555  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6558-6608  handover          What comes after the warm start: final/, and the command of the RL run
-#     6611-6674  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6677-6847  run               The rounds and the command line
+#     4072-4268  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4271-4495  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4498-4660  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4663-4872  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4875-5072  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5075-5129  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5132-5150  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5153-5399  memory            The memory that a run will need, from the shape of its networks
+#     5402-5477  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5480-5605  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5608-5627  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5630-5676  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5679-5689  paired tests      Intervals, paired tests, pass@k
+#     5692-5834  settings          Settings of the warm start and what contradicts what
+#     5837-5852  whole files       Files that appear whole or not at all
+#     5855-5877  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5880-5977  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     5980-6132  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6135-6286  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6289-6381  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6384-6570  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6573-6623  handover          What comes after the warm start: final/, and the command of the RL run
+#     6626-6680  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6683-6854  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -1613,12 +1613,12 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
             place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
             families.setdefault(prefix.lower(), {})[place] = name
-    found = []
+    complete = []
     for prefix, family in families.items():
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            found.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], found
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return [name for name in CHOICE_KEYS if name in names], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1679,7 +1679,7 @@ def is_json_schema(name: str, value) -> bool:
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, found = choice_columns(row), []
+    choices, unread = choice_columns(row), []
     names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
@@ -1694,8 +1694,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
         )  # Alpaca's text
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
         if not is_note and not is_whole and not is_there:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def has_letters(text: str) -> bool:
@@ -1737,16 +1737,16 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
-        found = json.loads(config.chat_template_kwargs or "{}")
+        settings = json.loads(config.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
+        settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
     need(
-        isinstance(found, dict) and not kept & {*found},
+        isinstance(settings, dict) and not kept & {*settings},
         f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
         """settings; try '{"enable_thinking": false}'""",
     )
-    return found
+    return settings
 
 
 def template_text(file: str) -> str:
@@ -2078,10 +2078,10 @@ def group_signal(n: int, c: int, group: int) -> float:
 
 def histogram(rates: list[float]) -> dict[str, int]:
     """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
-    found = {"0": sum(p == 0 for p in rates)}
+    counts = {"0": sum(p == 0 for p in rates)}
     for low, high in BINS:
-        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
-    return found | {"1": sum(p == 1 for p in rates)}
+        counts[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
+    return counts | {"1": sum(p == 1 for p in rates)}
 
 
 def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
@@ -3056,9 +3056,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     from transformers.utils import cached_file
 
     files = ("tokenizer_config.json", "tokenizer.json")
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    own = any(cached_file(source, name, **quiet) for name in files)
-    return source if own else base_of(source, base)
+    quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
+    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    return source if has_tokenizer else base_of(source, base)
 
 
 def settle_model(config: BaseConfig) -> None:
@@ -3144,10 +3144,10 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """
     from transformers import AutoModelForCausalLM
 
-    found = base_of(source, base)
-    if found == source:
+    start = base_of(source, base)
+    if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(found, **options), source, trainable)
+    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -3194,8 +3194,8 @@ def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
@@ -3685,13 +3685,13 @@ class KeptTexts:
         """
         import torch
 
-        own = rows if places is None else rows[places]
+        numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
         columns = torch.arange(cache.get_seq_length(), device=mask.device)
-        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
-        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
-        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+        before = torch.nn.functional.pad(mask[numbers], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[numbers, None] - 1)
+        self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
@@ -3805,10 +3805,10 @@ class Groups:
         import torch
 
         keys, values = self.pairs[layer]
-        (heads, own), width = key.shape[1:3], keys.shape[2]
+        (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
         query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
-        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
         scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
         scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
         if self.added is not None:
@@ -3872,8 +3872,8 @@ def some_rows_at(x, places, **kwargs):
     """The same, the last row where a place is N."""
     import torch
 
-    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
-    return found.view(*places.shape, *x.shape[1:])
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    return rows.view(*places.shape, *x.shape[1:])
 
 
 def length_that_shares(model) -> float:
@@ -3952,10 +3952,10 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    found = getattr(out, name, None)
+    keys_and_values = getattr(out, name, None)
     if cache is None:
-        give_room(found)
-    return out.last_hidden_state, found
+        give_room(keys_and_values)
+    return out.last_hidden_state, keys_and_values
 
 
 def next_states(model, token, mask, cache, padded: bool):
@@ -4193,7 +4193,9 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    texts = [
+        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+    ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
         expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
@@ -4238,27 +4240,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     limit = gap_limit(config, models.device)
     with torch.no_grad():
-        found = measured_decoding(
+        measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
-        if found and found.pads and found.leaving:
+        if measured and measured.pads and measured.leaving:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
             groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
             groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
-            found = replace(found, plain=plain, groups=groups)
+            measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
-        found,
+        measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not found.pads:
+    if not measured.pads:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
+    if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
+    return measured
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
@@ -4288,12 +4290,12 @@ class Ended:
     """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
 
     def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.told = tell, numbers, set()
+        self.tell, self.numbers, self.reported = tell, numbers, set()
 
     def look(self, rows, tokens, lengths) -> None:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.told]
-        self.told.update(new)
+        new = [row for row in rows.tolist() if row not in self.reported]
+        self.reported.update(new)
         self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
 
 
@@ -4548,9 +4550,9 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     if name in names:
         return name
     module, _, leaf = name.rpartition(".")
-    parent, _, own = module.rpartition(".")
-    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
-    return next((found for found in fused if found in names), None)
+    parent, _, part = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if part in parts]
+    return next((fused_name for fused_name in fused if fused_name in names), None)
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
@@ -4575,13 +4577,13 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
-        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
-        if found is None:
+        target = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if target is None:
             lost.append(name)
             continue
-        own = checksums(x, dtype)
-        count, total = expected.get(found, (0, torch.zeros_like(own)))
-        expected[found] = count + x.numel(), total + own
+        sums = checksums(x, dtype)
+        count, total = expected.get(target, (0, torch.zeros_like(sums)))
+        expected[target] = count + x.numel(), total + sums
     wrong = []
     for name, (layer, leaf) in layers.items():
         x = held_by(layer, leaf, dtype)
@@ -4617,7 +4619,7 @@ class SyncCheck:
         """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
         wrong, lost = compare_weights(named, sampler)
         if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            names = ", ".join(wrong[:5]) + (", …" if len(wrong) > 5 else "")
             raise StaleSamplerError(
                 f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
@@ -4695,11 +4697,11 @@ def import_vllm(flag: str, instead: str):
     try:
         import vllm
     except ImportError as error:
-        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+        problem = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {problem}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    found = f"got {flag} with vLLM {vllm.__version__}"
-    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    got = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{got}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
     return vllm
 
 
@@ -4719,22 +4721,22 @@ def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
     actions, values = {action.dest: action for action in parser._actions}, {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
-        need(equals, f"{what}key=value; try --vllm_args {key}=true")
-        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
-        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
-        values[key] = vllm_value(parser, actions[key], text, what)
+        key, got = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{got}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{got}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{got}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, got)
     return values
 
 
-def vllm_value(parser, action, text: str, what: str):
+def vllm_value(parser, action, text: str, got: str):
     """`text` as the value of an argument of vLLM's command line."""
     flag = "--" + action.dest.replace("_", "-")
-    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{got}true or false")
     line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
 
     def refuse(message: str):
-        raise UserError(f"{what}a value that vLLM takes: {message}")
+        raise UserError(f"{got}a value that vLLM takes: {message}")
 
     parser.error = refuse
     return getattr(parser.parse_args(line), action.dest)
@@ -5378,6 +5380,20 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
 
 
+def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
+    """A micro-batch of so many rows of one length, in the run's precision."""
+    width = 4 if config.precision == "fp32" else 2
+    return PassShape(
+        rows=rows,
+        length=length,
+        compute=width,
+        stream=width if config.lora_rank else 4,
+        attention=attention_kind(model.config._attn_implementation),
+        checkpointing=config.gradient_checkpointing,
+        lora_rank=config.lora_rank,
+    )
+
+
 def in_gib(memory: dict[str, float]) -> dict[str, float]:
     """Bytes by name as GiB, rounded."""
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
@@ -5465,9 +5481,13 @@ def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 
@@ -5569,13 +5589,13 @@ def versions() -> dict:
     """Versions of what a run's numbers depend on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def write_settings(config: BaseConfig) -> None:
@@ -5627,30 +5647,33 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
         values = [row[name] for row in rows if name in row]
         return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
 
-    found, lower = [], f"try a lower {rate}"
+    faults, lower = [], f"try a lower {rate}"
     scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    # a single success among many zeros is no level to fall from
+    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
     if fell:
-        found.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
+        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
         if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            found.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, what in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
+            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
+    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
         if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            found.append(f"the KL to {what} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}")
+            faults.append(
+                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
+            )
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
-        found.append(
+        faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        found.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return found
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+    return faults
 
 
 # -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
@@ -5814,25 +5837,14 @@ def settled_training(config: Config, parameters: int) -> tuple[float, int]:
 # ---------------------------------------------------------------- whole files (src/programs/warm_start/whole_files.py)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that its name never stands for a part of it, also after the machine went down."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, path)
-
-
 def write_json(path: Path, value) -> None:
     """Write one JSON value."""
-    write_whole(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_lines(path: Path, rows: list[dict]) -> None:
     """Write JSONL."""
-    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -5851,15 +5863,15 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     """
     exact = {json.dumps(row["prompt"]) for row in held_out}
     alike = {asked_words(row["prompt"]) for row in held_out}
-    found = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
-    if not found:
+    leaks = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
+    if not leaks:
         return
-    same = sum(json.dumps(prompt) in exact for _, prompt in found)
-    number, prompt = found[0]
+    same = sum(json.dumps(prompt) in exact for _, prompt in leaks)
+    number, prompt = leaks[0]
     need(
         False,
-        f"{source}: got {len(found)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
-        f"and {len(found) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
+        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
+        f"and {len(leaks) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
         f": {json.dumps(prompt, ensure_ascii=False)[:120]}; expected none, or the pass rate says nothing; try to take "
         "them out of one of the files, or `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
     )
@@ -5937,14 +5949,14 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
 
 def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) -> list[dict]:
     """The data's own solutions that end within max_new_tokens and pass the reward, each once."""
-    found, long, bare = {}, 0, without_solutions(config, rows)
+    solutions, long, bare = {}, 0, without_solutions(config, rows)
     for i, row in enumerate(rows):
         text = solution_text(config, row)
         ids = solution_ids(config, models, row, text)
         long += len(ids) > config.max_new_tokens
         if len(ids) <= config.max_new_tokens:
-            found.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
-    kept = [*found.values()]
+            solutions.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
+    kept = [*solutions.values()]
     texts = [visible_text(models.tokenizer, one["ids"], models.eos_ids) for one in kept]
     _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
     first = next(iter(parts.values()), [])
@@ -5992,8 +6004,8 @@ class Workshop:
 
     def policy_folder(self, number: int) -> Path | None:
         """The newest policy up to a round; None for the model as it came."""
-        found = [self.round_folder(n) / "policy" for n in range(number, 0, -1)]
-        return next((folder for folder in found if folder.exists()), None)
+        folders = [self.round_folder(n) / "policy" for n in range(number, 0, -1)]
+        return next((folder for folder in folders if folder.exists()), None)
 
     def check_stop(self) -> None:
         """Raise Stopped once a signal has come."""
@@ -6077,8 +6089,8 @@ class Teacher:
         try:
             return row | {"prompt_ids": list(encode_prompt(tokenizer, sent, **template_settings(self.config)))}
         except Exception as error:
-            what = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
-            raise UserError(f"{what}; expected roles that it knows; try another --teacher") from error
+            got = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
+            raise UserError(f"{got}; expected roles that it knows; try another --teacher") from error
 
 
 class ServerTeacher:
@@ -6114,9 +6126,9 @@ class ServerTeacher:
         scores, parts = self.shop.reward(rows, list(texts), ids)
         made = zip(rows, texts, ids, ended, scores, strict=True)
         return [
-            {"prompt": row["prompt"], "completion": text, "response_ids": own, "rollout_logprobs": []}
+            {"prompt": row["prompt"], "completion": text, "response_ids": response, "rollout_logprobs": []}
             | {"rewards": {name: values[i] for name, values in parts.items()}, "finished": end, "score": score}
-            for i, (row, text, own, end, score) in enumerate(made)
+            for i, (row, text, response, end, score) in enumerate(made)
         ]
 
 
@@ -6136,23 +6148,23 @@ class Sampler:
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
         self.shop, self.folder, self.source, self.count = shop, folder, source, count
         self.seed, self.ready, self.next = [shop.config.seed, 5, kind, number], None, 0
-        self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
+        self.title = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
 
     def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
         """Samples of rows[numbers], `count` of each, in this order; a further call has further parts."""
         from tqdm import tqdm
 
         size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
-        starts, found = range(0, len(numbers), size), []
-        bar = tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)
+        starts, samples = range(0, len(numbers), size), []
+        bar = tqdm(starts, self.title, mininterval=wait, delay=wait, dynamic_ncols=True)
         for part, start in enumerate(bar, self.next):
             path = self.folder / f"part-{part:05d}.jsonl"
             if not path.exists():
                 self.shop.check_stop()
                 write_lines(path, self.draw(rows, numbers[start : start + size], part))
-            found += read_lines(path)
+            samples += read_lines(path)
         self.next += len(starts)
-        return found
+        return samples
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
         """Sample and score one part."""
@@ -6227,15 +6239,16 @@ def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
 
 def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
     """A teacher's solutions as the policy's tokens; those that it cannot say within max_new_tokens are left out."""
-    config, models, found = shop.config, shop.load(number - 1), []
+    config, models, encoded = shop.config, shop.load(number - 1), []
     for one in kept:
         with contextlib.suppress(UserError):  # an end token inside the text
             ids = solution_ids(config, models, shop.rows[one["row"]], one["text"])
-            found += [one | {"ids": ids}] * (len(ids) <= config.max_new_tokens)
-    if len(found) < len(kept):
-        lost = len(kept) - len(found)
+            if len(ids) <= config.max_new_tokens:
+                encoded.append(one | {"ids": ids})
+    if len(encoded) < len(kept):
+        lost = len(kept) - len(encoded)
         say(f"left out {lost} of them, longer than {config.max_new_tokens} of the policy's tokens or with an end token")
-    return found
+    return encoded
 
 
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
@@ -6245,16 +6258,16 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     trained on one answer it gives that answer, and the next round finds only prompts whose answer it is.
     """
     config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
-    solved, kept, told = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
+    solved, kept, counts = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
     least = min(config.min_prompts, len(shop.rows))
     for draw, samples in enumerate(draws_of_round(shop, number), 1):
         kept += chosen_samples(config, samples)
-        told["prompts"] += len(samples) // config.samples
-        told["samples"] += len(samples)
-        told["passed"] += sum(one["passed"] for one in samples)
+        counts["prompts"] += len(samples) // config.samples
+        counts["samples"] += len(samples)
+        counts["passed"] += sum(one["passed"] for one in samples)
         solved |= {one["row"] for one in kept}
         say(
-            f"round {number}: {told['passed']} of {told['samples']} samples pass, {len(kept)} are kept; "
+            f"round {number}: {counts['passed']} of {counts['samples']} samples pass, {len(kept)} are kept; "
             f"{len(solved)} prompts have a solution"
         )
         if len(solved) >= least:
@@ -6264,11 +6277,13 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
-    found = {}
+    solutions = {}
     for one in [*earlier, *kept]:
-        found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
-    write_json(shop.round_folder(number) / "sampled.json", told | {"solved": len(solved), "solutions": len(found)})
-    return [*found.values()]
+        solutions[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
+    write_json(
+        shop.round_folder(number) / "sampled.json", counts | {"solved": len(solved), "solutions": len(solutions)}
+    )
+    return [*solutions.values()]
 
 
 # ------------------------------------------------------------------------ measure (src/programs/warm_start/measure.py)
@@ -6287,10 +6302,10 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
     counts = [(n, passed[row]) for row, n in tried.items()]
     shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
     shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
-    found = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
+    rates = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
     return (
         {"round": number}
-        | found
+        | rates
         | {
             "ends": statistics.fmean(one["finished"] for one in samples),
             "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
@@ -6313,21 +6328,21 @@ def measure(shop: Workshop, number: int) -> dict:
     sampler = Sampler(
         shop, folder / "held_out", lambda: shop.sampler(number, config.temperature), HELD_OUT, 0, config.eval_samples
     )
-    found = measured(config, sampler.parts(shop.held_out, picked), number)
-    write_json(folder / "measure.json", found)
-    return found
+    figures = measured(config, sampler.parts(shop.held_out, picked), number)
+    write_json(folder / "measure.json", figures)
+    return figures
 
 
-def faults_of_rounds(found: list[dict], trained: list[dict]) -> list[str]:
+def faults_of_rounds(measures: list[dict], trained: list[dict]) -> list[str]:
     """What plainly went wrong, a clause each.
 
     Args:
-        found: measures of the rounds, the first of the model as it came.
+        measures: measures of the rounds, the first of the model as it came.
         trained: training.json of the rounds that trained.
     """
-    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in found]
+    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in measures]
     summary = {}
-    for when, one in (("before", found[0]), ("after", found[-1])):
+    for when, one in (("before", measures[0]), ("after", measures[-1])):
         summary[f"accuracy_{when}"] = one["pass_rate"]
         summary[f"accuracy_interval_{when}"] = wilson_interval(one["pass_rate"] * one["prompts"], one["prompts"])
     rose = [one for one in trained if one["loss_last"] > one["loss_first"]]
@@ -6337,32 +6352,32 @@ def faults_of_rounds(found: list[dict], trained: list[dict]) -> list[str]:
     return clauses + (faults_at_end(rows, summary, "--lr") if trained else [])
 
 
-def coverage(found: dict) -> float:
+def coverage(figures: dict) -> float:
     """Share of held-out prompts with a sample that passes: those that RL can reinforce."""
-    return 1 - found["prompts_by_pass_rate"]["0"] / found["prompts"]
+    return 1 - figures["prompts_by_pass_rate"]["0"] / figures["prompts"]
 
 
-def widens(config: Config, found: list[dict]) -> bool:
+def widens(config: Config, measures: list[dict]) -> bool:
     """Whether a further round of samples pays though RL could begin: few prompts are solved, and more each time.
 
     Args:
-        found: measures of the rounds so far.
+        measures: measures of the rounds so far.
     """
-    if not config.samples_solutions or len(found) < 2 or coverage(found[-1]) >= config.min_coverage:
+    if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= config.min_coverage:
         return False
-    return coverage(found[-1]) - coverage(found[-2]) >= LEAST_GAIN
+    return coverage(measures[-1]) - coverage(measures[-2]) >= LEAST_GAIN
 
 
-def obstacles(config: Config, found: dict) -> dict[str, str]:
+def obstacles(config: Config, figures: dict) -> dict[str, str]:
     """What keeps RL from taking over, by name: too low a pass rate, the format, a collapsed entropy."""
     wrong = {}
-    if found["pass_rate"] < config.pass_low:
-        wrong["pass rate"] = f"pass rate {found['pass_rate']:.3f}, below {config.pass_low:g}"
-    for name, what in (("ends", "completions that end"), ("format", "completions of the right format")):
-        if found[name] is not None and found[name] < config.min_format:
-            wrong[name] = f"{found[name]:.3f} {what}, below {config.min_format:g}"
-    if found["entropy"] < config.min_entropy:
-        wrong["entropy"] = f"entropy {found['entropy']:.4f} nats per token, below {config.min_entropy:g}"
+    if figures["pass_rate"] < config.pass_low:
+        wrong["pass rate"] = f"pass rate {figures['pass_rate']:.3f}, below {config.pass_low:g}"
+    for name, kind in (("ends", "completions that end"), ("format", "completions of the right format")):
+        if figures[name] is not None and figures[name] < config.min_format:
+            wrong[name] = f"{figures[name]:.3f} {kind}, below {config.min_format:g}"
+    if figures["entropy"] < config.min_entropy:
+        wrong["entropy"] = f"entropy {figures['entropy']:.4f} nats per token, below {config.min_entropy:g}"
     return wrong
 
 
@@ -6424,7 +6439,7 @@ def enough_epochs(config: Config, rows: int) -> float:
 
 def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
     """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
-    found = []
+    pieces = []
     for i, ids in enumerate(batch["input_ids"].tolist()):
         labels = batch["labels"][i].tolist()
         if "position_ids" in batch:
@@ -6432,8 +6447,8 @@ def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
             cuts = list(zip(starts, [*starts[1:], len(ids)], strict=True))
         else:
             cuts = [(0, int(batch["attention_mask"][i].sum()))]
-        found += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
-    return found
+        pieces += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
+    return pieces
 
 
 def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
@@ -6471,13 +6486,13 @@ def make_callback(stop: StopRequest):
 
 def newest_checkpoint(folder: Path) -> str | None:
     """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
-    found = {}
+    checkpoints = {}
     for checkpoint in folder.glob("checkpoint-*"):
         try:
-            found[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+            checkpoints[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
         except (OSError, ValueError, KeyError):
             continue
-    return str(found[max(found)]) if found else None
+    return str(checkpoints[max(checkpoints)]) if checkpoints else None
 
 
 def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
@@ -6546,8 +6561,8 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     for of, pad in pads:
         of.pad_token_id = pad
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    told = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
-    write_json(folder / "training.json", told)
+    record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
+    write_json(folder / "training.json", record)
     say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
     write_policy(models, folder / "policy")
     shutil.rmtree(folder / "training", ignore_errors=True)
@@ -6618,16 +6633,7 @@ def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
     """Bytes: what stays, and the peaks of training and sampling; packed rows are counted, a teacher is not."""
     parameters = sum(p.numel() for p in model.parameters())
     shape, (_, micro) = decoder_shape(model.config.get_text_config().to_dict()), settled_training(config, parameters)
-    width = 4 if config.precision == "fp32" else 2
-    run = PassShape(
-        rows=micro,
-        length=longest * (4 if config.packing else 1),
-        compute=width,
-        stream=width if config.lora_rank else 4,
-        attention=attention_kind(model.config._attn_implementation),
-        checkpointing=config.gradient_checkpointing,
-        lora_rank=config.lora_rank,
-    )
+    run = pass_of_rows(config, model, micro, longest * (4 if config.packing else 1))
     kept, gradients = network_bytes(config, shape, parameters)
     head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
     prompts = dataclasses.replace(run, rows=config.rollout_batch_size, length=longest - config.max_new_tokens)
@@ -6699,19 +6705,19 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
     config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
     if not path.exists():
         if config.samples_solutions:
-            found = sampled_solutions(shop, number)
+            solutions = sampled_solutions(shop, number)
         elif number > 1:
-            found = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+            solutions = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
         else:
-            found = given_solutions(config, shop.load(0), shop.reward, rows)
-            found = [one | {"prompt": rows[one["row"]]["prompt"]} for one in found]
-        write_lines(path, found)
-    found = read_lines(path)
-    check_leaks(found, shop.held_out, str(path))
-    for one in found:
+            solutions = given_solutions(config, shop.load(0), shop.reward, rows)
+            solutions = [one | {"prompt": rows[one["row"]]["prompt"]} for one in solutions]
+        write_lines(path, solutions)
+    solutions = read_lines(path)
+    check_leaks(solutions, shop.held_out, str(path))
+    for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
         need(same, f"{path}: got a solution of another prompt than {config.data} has there; expected the run's data")
-    return found
+    return solutions
 
 
 def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
@@ -6730,13 +6736,14 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
     return measure(shop, number)
 
 
-def tell_round(found: dict) -> None:
+def tell_round(figures: dict) -> None:
     """One line about a round's held-out samples."""
-    k, best = list(found["pass_at_k"].items())[-1]
-    shape = "" if found["format"] is None else f", format {found['format']:.3f}"
+    k, best = list(figures["pass_at_k"].items())[-1]
+    shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
     say(
-        f"round {found['round']}: held-out pass rate {found['pass_rate']:.3f}, pass@{k} {best:.3f}, groups with signal "
-        f"{found['groups_with_signal']:.3f}, ends {found['ends']:.3f}{shape}, entropy {found['entropy']:.4f}"
+        f"round {figures['round']}: held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}, "
+        f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}, "
+        f"entropy {figures['entropy']:.4f}"
     )
 
 
@@ -6744,29 +6751,29 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     """Rounds until RL can take over, or no further one would help, as none does that finds nothing; their measures."""
     config = shop.config
     start = shop.round_folder(0) / "measure.json"
-    found = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
-    tell_round(found[-1])
+    measures = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
+    tell_round(measures[-1])
     while True:
-        number, wrong = found[-1]["round"], obstacles(config, found[-1])
-        goes_on = widens(config, found) if not wrong else set(wrong) != {"entropy"}
+        number, wrong = measures[-1]["round"], obstacles(config, measures[-1])
+        goes_on = widens(config, measures) if not wrong else set(wrong) != {"entropy"}
         if number >= config.rounds or (number >= config.min_rounds and not goes_on):
-            return found
+            return measures
         folder = shop.round_folder(number + 1)
         is_new = not (folder / "measure.json").exists()
-        found.append(play_round(shop, rows, number + 1, found[-1]))
-        tell_round(found[-1])
+        measures.append(play_round(shop, rows, number + 1, measures[-1]))
+        tell_round(measures[-1])
         if is_new and not read_lines(folder / "supervised.jsonl"):  # another round would sample the same model
-            return found
+            return measures
 
 
-def advice(shop: Workshop, found: list[dict], wrong: dict) -> str:
+def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     """What to try where RL cannot begin."""
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
-    if found[-1]["pass_rate"] > found[0]["pass_rate"]:
+    if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
         return f"it rises: try --resume --rounds {config.rounds + 5}"
-    if found[-1]["round"] and not read_lines(shop.round_folder(found[-1]["round"]) / "supervised.jsonl"):
+    if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
         return "no solution was found: try --data with solutions, a column completion in the form that the reward pays"
     if config.self:
         more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
@@ -6774,15 +6781,15 @@ def advice(shop: Workshop, found: list[dict], wrong: dict) -> str:
     return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
 
 
-def conclude(shop: Workshop, found: list[dict]) -> int:
+def conclude(shop: Workshop, measures: list[dict]) -> int:
     """Write summary.json, and final/ where RL can begin; say what comes next. Returns the exit code."""
-    config, last = shop.config, found[-1]
+    config, last = shop.config, measures[-1]
     wrong = obstacles(config, last)
-    summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
-    training = [shop.round_folder(one["round"]) / "training.json" for one in found]
-    summary["faults"] = faults_of_rounds(found, [json.loads(path.read_text()) for path in training if path.exists()])
+    summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": measures}
+    training = [shop.round_folder(one["round"]) / "training.json" for one in measures]
+    summary["faults"] = faults_of_rounds(measures, [json.loads(path.read_text()) for path in training if path.exists()])
     if wrong:
-        summary["try"] = advice(shop, found, wrong)
+        summary["try"] = advice(shop, measures, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
         summary["model"] = hand_over(shop, last["round"])
@@ -6792,7 +6799,7 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
         tell(f"something went wrong: {'; '.join(summary['faults'])}")
     if wrong:
         return 1
-    rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))
+    rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (measures if len(measures) < 3 else (measures[0], last)))
     tell(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")

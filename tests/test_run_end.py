@@ -46,6 +46,7 @@ EMPTY = {"rollout__length_mean": 1.0, "rollout__truncated_frac": 0.0}
         (log(STEADY), {}, []),
         (log([0.6, 0.3, 0.05, 0.0, 0.1, 0.05]), {}, []),  # low, but its completions still differ
         (log([0.0] * 6, std=0.0), {}, []),  # never anything else
+        (log([0.0, 0.008, 0.0, 0.0, 0.0, 0.0], last_std=0.0), {}, []),  # one success by chance is no level
         (log([0.2, 0.5, 0.9, 1.0, 1.0, 1.0], last_std=0.0), {}, []),  # solved
         (
             log(STEADY, rollout__length_mean=1.0, rollout__truncated_frac=0.9),

@@ -25,7 +25,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    high = [score - min(scores) > 0.5 * drop for score in scores]  # a single success among zeros is no level
+    lasting = bool(high) and (high[0] or sum(high) > 1)
+    at_lowest = alike and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):

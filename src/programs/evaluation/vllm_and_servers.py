@@ -51,6 +51,10 @@ class VllmModel(LocalModel):
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
         return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
 
+    def turns(self):
+        """As LocalModel.turns; vLLM keeps what it has read by itself."""
+        return lambda requests, done, numbers: self.generate(requests, done)
+
     def generate(self, requests, done):
         params = [
             self.vllm.SamplingParams(

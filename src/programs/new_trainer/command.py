@@ -118,6 +118,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
     notes = page_notes(source, settings, changes) if "loss" not in theirs else []
+    if "out" in given and "eval_data" not in given:
+        notes.append("no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own")
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}

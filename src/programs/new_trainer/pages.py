@@ -159,12 +159,17 @@ def with_imports(head: str, more: list[str]) -> str:
     """The page's head with further imports, sorted into its two groups, of the standard library and of others."""
     above, marker, theirs = head.partition('\n"""\n\nimport ')
     known = ("import " + theirs).split("\n")
-    lines = {*filter(None, known), *more}
+    # behind the imports stands what another flag has put there
+    end = next((i for i, line in enumerate(known) if line and not line.startswith(("import ", "from "))), len(known))
+    while end and not known[end - 1]:
+        end -= 1
+    lines = {*filter(None, known[:end]), *more}
     groups = [set(), set()]
     for line in lines:
         groups[line.split()[1].split(".")[0] not in sys.stdlib_module_names].add(line)
     ordered = [sorted(group, key=lambda line: (line.startswith("from"), line.lower())) for group in groups]
-    return above + marker.removesuffix("import ") + "\n\n".join("\n".join(group) for group in ordered if group)
+    imports = "\n\n".join("\n".join(group) for group in ordered if group)
+    return above + marker.removesuffix("import ") + "\n".join([imports, *known[end:]])
 
 
 def with_file(source: str, setting: str, spec: str) -> str:

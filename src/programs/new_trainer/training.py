@@ -112,7 +112,7 @@ def check_columns(spec: str, rows: list[dict]) -> None:
         function = defined(Path(file).read_text(encoding="utf-8"), name)
     except (OSError, ValueError, SyntaxError):
         return  # selfcheck says what is wrong with it
-    if not function:
+    if not function or function.decorator_list:  # which may change what it takes
         return
     parameters = function.args
     positional = [x.arg for x in (*parameters.posonlyargs, *parameters.args)]
