@@ -160,9 +160,11 @@ def check_idle_flags(args) -> None:
     """Raise UserError for flags that do nothing in the mode that was chosen."""
     usual = make_parser().parse_args([])
     template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
-    of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
+    of_environments = [name for name in OF_ENVIRONMENTS if name not in template]
     idle_beside = {
-        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat")
+        if args.environment
+        else of_environments,
         "--model": NOT_OF_MODELS if args.model else OF_MODELS,
     }
     for mode, names in idle_beside.items():
@@ -198,7 +200,8 @@ def check_arguments(args) -> None:
         args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
-    args.reward = [full_spec(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
+    specs = args.reward or ([args.score] if args.score else [])
+    args.reward = [full_spec(spec, args.reward_library) for spec in specs]
     args.allow = dict(args.allow or [])
     if args.max_new_tokens and not args.max_characters:
         args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens

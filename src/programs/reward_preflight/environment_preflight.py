@@ -58,15 +58,15 @@ class EnvironmentPreflight:
             self.check_template()
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
-        talks = {"gold": golds} if golds else {}
+        plays_of = {"gold": golds} if golds else {}
         for name in POLICIES:
-            talks[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
-        few = [play for name in talks if name != "injection" for play in talks[name][:AGAIN_ROWS]]
+            plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
+        few = [play for name in plays_of if name != "injection" for play in plays_of[name][:AGAIN_ROWS]]
         few = [play for play in few if play.outcome and not play.outcome["hung"]]
         self.again(few)
         self.together(few)
         self.reused(few)
-        self.report["policies"] = [self.line(name, plays, golds) for name, plays in talks.items() if plays]
+        self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
         return self.report | self.findings.verdict()
 
     # ---- playing
@@ -113,8 +113,10 @@ class EnvironmentPreflight:
         """A finding about tools that gave no answer in time."""
         for name in dict.fromkeys(play.outcome["hung"]):
             self.spent["lost"] += 1
-            what = f"tool {name} gave no answer in {self.args.tool_timeout:g} s: each such call costs a step that time"
-            self.find("hung_tool", what, play, "a limit within the tool; --tool_timeout for more time")
+            message = (
+                f"tool {name} gave no answer in {self.args.tool_timeout:g} s: each such call costs a step that time"
+            )
+            self.find("hung_tool", message, play, "a limit within the tool; --tool_timeout for more time")
 
     # ---- gold
 
@@ -125,15 +127,15 @@ class EnvironmentPreflight:
         else:
             scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
             order = self.ranked(scripts)
-            chosen = [next((own[name] for name in order if name in own), None) for own in scripts]
+            chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
             pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
             golds = self.played("gold", pairs)
         if not golds:
-            what = "no row has gold answers, so what other policies are paid is compared with full marks"
+            message = "no row has gold answers, so what other policies are paid is compared with full marks"
             advice = (
                 "a column gold with the answers of each turn, a text or a call {name, arguments}; or --policy FILE.py:f"
             )
-            self.find("gold", what, None, advice, failed=False)
+            self.find("gold", message, None, advice, failed=False)
             self.report["gold"] = None
             return []
         self.judge_gold(golds, order)
@@ -141,14 +143,18 @@ class EnvironmentPreflight:
 
     def ranked(self, scripts: list[dict]) -> list[str]:
         """Names of the variants of gold, the best first: they are tried on the first rows."""
-        names = list(dict.fromkeys(name for own in scripts for name in own))
+        names = list(dict.fromkeys(name for variants in scripts for name in variants))
         if len(names) < 2:
             return names
         figures, trial = {}, list(zip(self.rows, scripts, strict=True))
         for name in names:
-            jobs = [{"row": self.places[row["number"]], "script": own[name]} for row, own in trial if name in own]
+            jobs = [
+                {"row": self.places[row["number"]], "script": variants[name]}
+                for row, variants in trial
+                if name in variants
+            ]
             replies = [self.process.play([job]) for job in jobs[:TRIAL_ROWS]]
-            paid = [talk["return"] for reply in replies for talk in reply.get("talks", ())]
+            paid = [outcome["return"] for reply in replies for outcome in reply.get("talks", ())]
             full = sum(value >= self.full() for value in paid)
             figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
         return sorted(names, key=figures.__getitem__)
@@ -164,19 +170,23 @@ class EnvironmentPreflight:
         full = sum(value >= self.full() for value in paid) / len(golds)
         self.report["gold"] = {"variant": order[0], "rows": len(golds), "full_marks": full}
         if full < self.args.min_recall:
-            what = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
+            message = (
+                f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
+            )
             advice = "another gold: --gold_template, --gold_column, --policy"
             if paid and max(paid) > 0 and not full:
                 advice += f"; --full_score {max(paid):g} if more is not meant to be reached"
-            self.find("gold", what, None, advice)
+            self.find("gold", message, None, advice)
         for play in [p for p in golds if p.outcome and p.paid < self.full()][:2]:
-            told = play.outcome["errors"][:1] or [f"it ended by {play.outcome['ended_by']}"]
-            what = f"gold is paid {play.paid:g} after {play.outcome['turns']} turns: {told[0]}"
-            self.find("gold", what, play, "look at this row", failed=full < self.args.min_recall)
+            reasons = play.outcome["errors"][:1] or [f"it ended by {play.outcome['ended_by']}"]
+            message = f"gold is paid {play.paid:g} after {play.outcome['turns']} turns: {reasons[0]}"
+            self.find("gold", message, play, "look at this row", failed=full < self.args.min_recall)
         failed = [play for play in golds if play.outcome and play.outcome["failures"]]
         if failed:
-            what = f"calls of {len(failed)} of {len(golds)} gold conversations fail: {failed[0].outcome['errors'][0]}"
-            self.find("gold_calls", what, failed[0], "a gold that calls the tools as they are", failed=False)
+            message = (
+                f"calls of {len(failed)} of {len(golds)} gold conversations fail: {failed[0].outcome['errors'][0]}"
+            )
+            self.find("gold_calls", message, failed[0], "a gold that calls the tools as they are", failed=False)
 
     # ---- the same again
 
@@ -192,8 +202,8 @@ class EnvironmentPreflight:
             return
         reply = self.process.play(list(map(self.job, plays)), limit_s=self.process.timeout_s * len(plays) / 4)
         for i, play in enumerate(plays):
-            own = {"talks": reply["talks"][i : i + 1]} if "talks" in reply else reply
-            self.compare(play, own, "beside others, turn by turn")
+            one_reply = {"talks": reply["talks"][i : i + 1]} if "talks" in reply else reply
+            self.compare(play, one_reply, "beside others, turn by turn")
             if "talks" not in reply:  # one finding for all
                 return
 
@@ -204,28 +214,36 @@ class EnvironmentPreflight:
         by_kind = {}
         for play in plays:
             by_kind.setdefault(self.kinds[self.places[play.row["number"]]]["name"], []).append(play)
-        for own in by_kind.values():
-            talks = self.process.play([self.job(own[-1]), self.job(own[0])], reuse=True).get("talks")
-            names = differs(own[0].outcome, talks[1]) if talks else ["raises"]
+        for plays_of_kind in by_kind.values():
+            outcomes = self.process.play([self.job(plays_of_kind[-1]), self.job(plays_of_kind[0])], reuse=True).get(
+                "talks"
+            )
+            names = differs(plays_of_kind[0].outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
-                what = f"an object's second conversation is not like its first ({', '.join(names)})"
-                self.find("reset", what, own[0], "set every attribute in reset: TRL uses objects again", failed=False)
+                message = f"an object's second conversation is not like its first ({', '.join(names)})"
+                self.find(
+                    "reset",
+                    message,
+                    plays_of_kind[0],
+                    "set every attribute in reset: TRL uses objects again",
+                    failed=False,
+                )
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
         """A finding where a conversation is another one than before."""
         if "talks" not in reply:
-            told = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
-            return self.name_cause(play, f"is lost {how}: {told}", True)
-        found = reply["talks"][0]
-        names = differs(play.outcome, found)
+            loss = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
+            return self.name_cause(play, f"is lost {how}: {loss}", True)
+        outcome = reply["talks"][0]
+        names = differs(play.outcome, outcome)
         if names:
-            what = ", ".join(f"{name} {play.outcome[name]} becomes {found[name]}" for name in names)
-            self.name_cause(play, f"changes {how}: {what}", True)
-        elif found["said"] != play.outcome["said"]:
+            message = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
+            self.name_cause(play, f"changes {how}: {message}", True)
+        elif outcome["said"] != play.outcome["said"]:
             self.name_cause(play, f"says other words {how}", False)
         return None
 
-    def name_cause(self, play: Played, what: str, failed: bool) -> None:
+    def name_cause(self, play: Played, message: str, failed: bool) -> None:
         """Add a finding that says whether chance or what another conversation left behind is the cause."""
         if failed not in self.causes:  # the first of its kind is played in two new processes
             alone = []
@@ -235,7 +253,7 @@ class EnvironmentPreflight:
             same = len(alone) == 2 and all(alone[0][name] == alone[1][name] for name in (*OUTCOME, "said"))
             self.causes[failed] = "shared_state" if same else "not_deterministic"
         cause, advice = CAUSES[self.causes[failed]]
-        self.find(self.causes[failed], f"a conversation {what}; {cause}", play, advice, failed)
+        self.find(self.causes[failed], f"a conversation {message}; {cause}", play, advice, failed)
 
     # ---- what is paid
 
@@ -250,8 +268,10 @@ class EnvironmentPreflight:
         line["limit"] = sum(p.outcome["ended_by"] in ("turns", "tokens") for p in known) / len(known) if known else None
         seconds = sum(play.outcome["seconds"] for play in known) / max(1, turns)
         if seconds > SLOW_S and name != "injection":
-            what = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
-            self.find("latency", what, None, "bound the work of a call; tools of a step run side by side", failed=False)
+            message = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
+            self.find(
+                "latency", message, None, "bound the work of a call; tools of a step run side by side", failed=False
+            )
         return line | self.shares(name, known, golds)
 
     def shares(self, name: str, known: list[Played], golds: list[Played]) -> dict:
@@ -267,8 +287,8 @@ class EnvironmentPreflight:
         if not known or usual - floor < 1e-9:
             return line
         golds_of = [best.get(play.row["number"], usual) for play in known]
-        golds_of = [own if own - floor > 1e-9 else usual for own in golds_of]
-        shares = [(play.paid - floor) / (own - floor) for play, own in zip(known, golds_of, strict=True)]
+        golds_of = [gold if gold - floor > 1e-9 else usual for gold in golds_of]
+        shares = [(play.paid - floor) / (gold - floor) for play, gold in zip(known, golds_of, strict=True)]
         line["share"] = (statistics.fmean(every) - floor) / (usual - floor)
         paying = sorted(((s, i) for i, s in enumerate(shares) if s > allowed + 1e-6), reverse=True)
         failed = line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares)
@@ -286,9 +306,9 @@ class EnvironmentPreflight:
         if "tool_format" in reply:
             self.report["tool_format"] = reply["tool_format"]
             return
-        told = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
-        message, _, advice = told.rpartition("; try ")
-        self.find("template", message or told, None, advice)
+        loss = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
+        message, _, advice = loss.rpartition("; try ")
+        self.find("template", message or loss, None, advice)
 
 
 def differs(one: dict, two: dict) -> list[str]:
