@@ -8,7 +8,7 @@ from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.reward_preflight.environment_process import serve
 from programs.reward_preflight.model_preflight import model_preflight
-from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file
+from programs.reward_preflight.modes import list_library, preflight, score_file
 from programs.reward_preflight.policies import POLICIES
 from programs.reward_preflight.probes import PROBES, PROFILES, number_of
 from programs.reward_preflight.thresholds import LIBRARY, TOKEN_CHARACTERS
@@ -216,9 +216,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        if args.environment or args.model:
-            return (environment_preflight if args.environment else model_preflight)(args)
-        return (list_library if args.list else score_file if args.score else preflight)(args)
+        mode = model_preflight if args.model else list_library if args.list else score_file if args.score else preflight
+        return mode(args)
     except UserError as error:
         say(f"error: {error}")
         return error.code

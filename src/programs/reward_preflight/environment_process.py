@@ -75,8 +75,8 @@ class EnvironmentProcess(RewardProcess):
     kind = "environment"
 
     def __init__(self, args, rows: list[dict]):
-        self.what, self.files = f"environment {args.environment}", [file_of(args.environment)]
-        self.files += [file_of(spec) for spec in [*args.reward, *[args.policy] * bool(args.policy)]]
+        self.label, self.files = f"environment {args.environment}", [file_of(args.environment)]
+        self.files += [file_of(spec) for spec in (*args.reward, args.policy) if spec]
         names = ("environment", "reward", "policy", "tokenizer", "chat_template", "chat_template_kwargs", "tool_format")
         names += ("max_turns", "tool_timeout", "tool_characters")
         names += ("reward_timeout", "reward_concurrency", "reward_retries")
@@ -85,11 +85,11 @@ class EnvironmentProcess(RewardProcess):
         self.timeout_s, self.process, self.trace = args.timeout_s + args.tool_timeout, None, tempfile.TemporaryFile()
         self.functions = self.start()
 
-    def play(self, conversations: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
+    def play(self, jobs: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
         """Play conversations {"row": place, "script": answers or None for --policy} in one batch."""
-        return self.told("reuse" if reuse else "play", {"talks": conversations}, limit_s)
+        return self.ask("reuse" if reuse else "play", {"jobs": jobs}, limit_s)
 
-    def told(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
+    def ask(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
         """`call`; UserError where the flags name what cannot be used."""
         reply = self.call(name, arguments, limit_s)
         need("refused" not in reply, reply.get("refused", ""))
@@ -111,13 +111,13 @@ def load_environment_process(given: dict) -> tuple:
         try:
             if name == "template":
                 return {"tool_format": template_form(config, environments)}
-            own = same_objects(environments) if name == "reuse" else environments
-            setup, conversations = PlaySetup(own, TextTurns(), "hermes", limits), arguments["talks"]
-            batches = [[conversation] for conversation in conversations] if name == "reuse" else [conversations]
+            jobs = arguments["jobs"]
+            kinds, batches = environments, [jobs]
+            if name == "reuse":
+                kinds, batches = same_objects(environments), [[job] for job in jobs]
+            setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
             return {
-                "talks": [
-                    conversation for batch in batches for conversation in played(setup, rows, batch, policy, reward)
-                ]
+                "outcomes": [outcome for batch in batches for outcome in played(setup, rows, batch, policy, reward)]
             }
         except Refused as error:
             return {"refused": str(error)}
@@ -170,18 +170,15 @@ def same_objects(environments: Environments) -> Environments:
     return Environments({name: kept(kind) for name, kind in environments.kinds.items()})
 
 
-def played(setup: PlaySetup, rows: list[dict], conversations: list[dict], policy, reward) -> list[dict]:
-    """Play conversations and say what each came to."""
-    chosen, texts, late = (
-        [rows[conversation["row"]] for conversation in conversations],
-        setup.bridge,
-        hung_text(setup.limits),
-    )
+def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward) -> list[dict]:
+    """Play conversations and return their outcomes."""
+    chosen, texts = [rows[job["row"]] for job in jobs], setup.bridge
+    late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # the result of a tool that hangs
 
     def say_next(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         answers = []
         for ids, number in zip(prompts, numbers, strict=True):
-            messages, script = texts.begun[ids[0]], conversations[number]["script"]
+            messages, script = texts.begun[ids[0]], jobs[number]["script"]
             if any(message["content"] == late for message in messages if message["role"] == "tool"):
                 said = ""  # a tool that hangs costs its time limit once
             elif script is None:
@@ -195,10 +192,7 @@ def played(setup: PlaySetup, rows: list[dict], conversations: list[dict], policy
     conversations = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
     scores = score_talks(setup, chosen, conversations, reward)
     weights = score_weights(reward, scores[0]) if scores else {}
-    return [
-        outcome_of(conversation, scores_of, weights, late)
-        for conversation, scores_of in zip(conversations, scores, strict=True)
-    ]
+    return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]
 
 
 def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> str:
@@ -215,13 +209,8 @@ def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> 
         raise Refused(f"--policy {fault}; expected an answer to {str(messages[-1])[:200]}") from error
 
 
-def hung_text(limits: PlayLimits) -> str:
-    """What the model is told of a tool that gave no answer in time."""
-    return str({"error": f"no answer in {limits.seconds:g} s"})
-
-
 def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: str) -> dict:
-    """What a conversation came to; `said` is the same where all messages are."""
+    """The figures of a conversation; `said` is the same where all messages are."""
     tool_results = [message for message in conversation.messages if message["role"] == "tool"]
     text = json.dumps(conversation.messages, sort_keys=True, default=str)
     return {

@@ -54,6 +54,25 @@ class Findings:
         return {"findings": self.kept, "more_findings": more, "ready": ready}
 
 
+def payment_status(find, line: dict, shares: list[tuple[float, object]], advice: str) -> str:
+    """Status of a probe or policy, with findings about what is paid more than it may be.
+
+    Args:
+        find: `find(check, message, evidence, failed, advice)` adds a finding.
+        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
+        shares: (share of gold, evidence) of its rows.
+    """
+    allowed, summary = line["allowed"], line["what"]
+    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
+    for share, evidence in paying[:3]:
+        paid = f"pays {share:.0%} of gold's {line['noun']}, {allowed:.0%} allowed"
+        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
+        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
+    return "FAIL" if failed else "warning" if paying else "pass"
+
+
 class Preflight:
     """Runs the checks one after another; `report` is what --json prints."""
 
@@ -235,15 +254,10 @@ class Preflight:
             return line | {"share": None, "worst": None, "status": "n/a"}
         shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
         worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
-        paying = {row: pair for row, pair in worst.items() if pair[0] > allowed + 1e-6}
-        mean = statistics.fmean(share for share, _ in shares)
-        failed = mean > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(worst)
-        for share, graded in sorted(paying.values(), key=lambda pair: -pair[0])[:3]:
-            text = f"pays {share:.0%} of gold's score, {allowed:.0%} allowed, for: {what[0].lower()}{what[1:-1]}"
-            advice = f"make the function refuse it, or --allow {name}={math.ceil(100 * share) / 100:g} if it is meant"
-            self.find(name, text, graded, failed, advice)
-        status = "FAIL" if failed else "warning" if paying else "pass"
-        return line | {"share": mean, "worst": shares[-1][0], "paying_rows": len(paying), "status": status}
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
+        advice = "make the function refuse it"
+        return line | {"status": payment_status(self.find, line | {"noun": "score"}, [*worst.values()], advice)}
 
     # ---- contract, groups, functions
 

@@ -157,7 +157,7 @@ class RewardProcess:
 
     def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
         limits = limits or CallLimits()
-        self.what, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
+        self.label, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
         self.loaded = {"specs": specs, "limits": (limits.timeout, limits.concurrency, limits.retries)}
         self.timeout_s, self.process, self.trace = timeout_s, None, tempfile.TemporaryFile()
         self.functions = self.start()
@@ -171,10 +171,10 @@ class RewardProcess:
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.kind, inherited[1], self.what, self.loaded))
+        self.connection.send((self.kind, inherited[1], self.label, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.what}: importing it {self.end()}; expected an import that returns"
+            answer = f"got {self.label}: importing it {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
