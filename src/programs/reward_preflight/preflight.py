@@ -246,9 +246,9 @@ class Preflight:
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
         """One line of the table of probes, with its findings."""
-        usual, what = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        usual, summary = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
         allowed = self.args.allow.get(name, usual)
-        line = {"name": name, "what": what, "allowed": allowed, "completions": len(results), "paying_rows": 0}
+        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
         scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
         if not scored or gold - floor < 1e-9:
             return line | {"share": None, "worst": None, "status": "n/a"}
