@@ -312,9 +312,9 @@ def test_object_that_is_used_again(check):
 
 
 def test_fault_has_file_line_and_row(check, folder):
-    told = [f for f in check("RaisingReply")["findings"] if f["check"] == "fault"]
-    assert f"{folder}/own.py:{REPLY_AT}" in told[0]["message"] and told[0]["policy"] == "silence"
-    assert "row 1, prompt 'Row 0'" in told[0]["message"] and told[0]["row"] == 1
+    matches = [f for f in check("RaisingReply")["findings"] if f["check"] == "fault"]
+    assert f"{folder}/own.py:{REPLY_AT}" in matches[0]["message"] and matches[0]["policy"] == "silence"
+    assert "row 1, prompt 'Row 0'" in matches[0]["message"] and matches[0]["row"] == 1
     report = check("RaisingReward")
     assert any(f"own.py:{REWARD_AT}" in f["message"] for f in report["findings"])
     assert line(report, "silence")["problems"] == 3 and line(report, "gold")["problems"] == 0
@@ -322,8 +322,8 @@ def test_fault_has_file_line_and_row(check, folder):
 
 def test_tool_that_hangs_is_found_and_bounded(check):
     report = check("Hangs", "--tool_timeout", 2)
-    told = [f for f in report["findings"] if f["check"] == "hung_tool"]
-    assert len(told) == 3 and "tool look gave no answer in 2 s" in told[0]["message"]
+    matches = [f for f in report["findings"] if f["check"] == "hung_tool"]
+    assert len(matches) == 3 and "tool look gave no answer in 2 s" in matches[0]["message"]
     assert line(report, "gold")["problems"] == 0 and line(report, "injection")["problems"] > 0  # not played any more
 
 

@@ -276,10 +276,13 @@ def test_planted_fault_is_named(inputs, tmp_path, fault):
 
 
 PPO_FAULTS = {
-    "leaked words of the environment": ("turn_mask", [("talk.response_mask += [0] *", "talk.response_mask += [1] *")]),
+    "leaked words of the environment": (
+        "turn_mask",
+        [("conversation.response_mask += [0] *", "conversation.response_mask += [1] *")],
+    ),
     "a template that drops thoughts is not noticed": (
         "turn_template",
-        [("    found = problem(bridge)\n", '    found = ""\n')],
+        [("    fault = problem(bridge)\n", '    fault = ""\n')],
     ),
 }
 

@@ -19,8 +19,8 @@ def sanitizes(tokenizer) -> bool:
 def control_tokens(tokenizer, template: str) -> list[str]:
     """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
-    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(found, key=len, reverse=True)
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
@@ -45,10 +45,10 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
         as_letters = i % 2 == 0
-        own = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
             raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += own
+        ids += encoded
     return ids
 
 

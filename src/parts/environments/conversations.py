@@ -58,6 +58,11 @@ class Conversation:
         """How messages name it."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
+    @property
+    def label(self) -> str:
+        """How messages name it with its environment."""
+        return f"environment {self.kind.name}, {self.row}"
+
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
     """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
@@ -66,8 +71,8 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         EnvironmentFault: it raised.
     """
     outcomes, waiting = [], {}
-    for i, (talk, arguments) in enumerate(calls):
-        bound = functools.partial(getattr(talk.environment, method), **arguments)
+    for i, (conversation, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(conversation.environment, method), **arguments)
         outcomes.append(Outcome())
         if inspect.iscoroutinefunction(bound.func):
             waiting[i] = [bound]
@@ -75,35 +80,35 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except Exception as error:
-            raise environment_fault(talk.kind, method, talk.row, error) from error
-    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
-        outcomes[i] = found[0]
-    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+            raise environment_fault(conversation.kind, method, conversation.row, error) from error
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = results[0]
+    return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
-def checked(method: str, talk: Conversation, outcome: Outcome):
+def checked(method: str, conversation: Conversation, outcome: Outcome):
     """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
     if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
-        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
     return outcome.value
 
 
-def checked_text(method: str, talk: Conversation, value) -> str | None:
+def checked_text(method: str, conversation: Conversation, value) -> str | None:
     """A string or None that an environment returned."""
     if value is None or isinstance(value, str):
         return value
     got = f"{method} returned a {type(value).__name__}"
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+    raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
-def checked_number(what: str, talk: Conversation, value) -> float:
+def checked_number(name: str, conversation: Conversation, value) -> float:
     """A finite number that an environment gave."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
@@ -138,23 +143,23 @@ def missing_tool(name: str, /, **arguments) -> None:
     raise ValueError(f"Tool {name} not found.")
 
 
-def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     """The tool calls of the last answer, to be made in order."""
     calls = []
-    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+    for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
-        known = name in talk.kind.tool_names
-        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        known = name in conversation.kind.tool_names
+        tool = getattr(conversation.environment, name) if known else functools.partial(missing_tool, name)
         calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
     return calls
 
 
-def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
     """The results of the last answer's tool calls as messages."""
     messages = []
-    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+    for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
-        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)

@@ -85,11 +85,11 @@ class Environments:
 
 def method_names(environment) -> list[str]:
     """Public functions of an environment's class, as TRL finds them."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_")]
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
 
     Args:
@@ -102,19 +102,19 @@ def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
     expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
     generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
     except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
-        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], what: str) -> None:
+def check_hooks(environment, names: list[str], subject: str) -> None:
     """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
     form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
         if name not in names:
             continue
@@ -122,22 +122,24 @@ def check_hooks(environment, names: list[str], what: str) -> None:
         try:
             signature.bind(*arguments)
         except TypeError as error:
-            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
-    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
-    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
     try:
         environment, other = make(), make()
     except Exception as error:
         where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
-    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     names = method_names(environment)
-    check_hooks(environment, names, what)
-    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    check_hooks(environment, names, subject)
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
 
@@ -153,12 +155,12 @@ def load_environments(spec: str) -> Environments:
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
     known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
-    found = members.get(name)
-    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
-    if not isinstance(found, dict):
-        return Environments({None: environment_kind(name, found, file, spec)})
-    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
-    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
 def load_tools(spec: str) -> Environments:
@@ -170,25 +172,25 @@ def load_tools(spec: str) -> Environments:
     file, _, names = spec.rpartition(":")
     need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
     members = vars(import_file("tools", spec, file))
-    known, found = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
+    known, functions = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
     for name in map(str.strip, names.split(",")):
         near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
         need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
         function = members[name]
         called = function.__name__  # what transformers and TRL show to the model
-        need(called not in (*HOOKS, *found), f"got tools {spec!r}: {called!r} is taken; try another name for it")
-        found[called] = function
-    methods = {"reset": lambda self, **row: None, **{name: staticmethod(function) for name, function in found.items()}}
+        need(called not in (*HOOKS, *functions), f"got tools {spec!r}: {called!r} is taken; try another name for it")
+        functions[called] = function
+    methods = {"reset": lambda self, **row: None, **{name: staticmethod(f) for name, f in functions.items()}}
     make = type("Tools", (), methods)
-    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in found]
+    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in functions]
     return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
 
 
 def fault_place(error: BaseException, file: str) -> str:
     """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (own or frames or [None])[-1]
+    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (in_file or frames or [None])[-1]
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 

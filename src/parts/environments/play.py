@@ -31,124 +31,127 @@ from parts.rewards.user_code import visible_text
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
     """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
-    talks, calls = [], []
+    conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
-        talks.append(talk)
-        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
-    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
-        said = checked_text("reset", talk, value)
+        conversations.append(conversation)
+        calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
-            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            message = conversation.messages[at]
+            conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
-            raise UserError(f"environment {talk.kind.name}, {what}") from error
-        length = len(talk.prompt_ids)
+            got = f"{conversation.label}: got a prompt that the template refuses"
+            raise UserError(f"{got} ({error}); try other roles") from error
+        length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
-    return talks
+    return conversations
 
 
-def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
     """Append a sampled answer; return its text and what is wrong with its tool calls."""
-    before = talk.ids
-    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
-    talk.response_ids += ids
-    talk.response_mask += [1] * len(ids)
-    talk.rollout_logprobs += logprobs
-    talk.finished = bridge.ends(ids)
+    before = conversation.ids
+    conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
+    conversation.response_ids += ids
+    conversation.response_mask += [1] * len(ids)
+    conversation.rollout_logprobs += logprobs
+    conversation.finished = bridge.ends(ids)
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
-    if talk.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
-    talk.messages.append(message)
+    if conversation.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+    conversation.messages.append(message)
     return text, problem
 
 
-def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
     """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
-    said, jobs = [[] for _ in talks], {}
-    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+    said, jobs = [[] for _ in conversations], {}
+    for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
-            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + 1
             said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
-        elif talk.messages[-1].get("tool_calls"):
-            jobs |= {} if last else {i: tool_job(talk, limits)}
-            talk.ended_by = "turns" if last else ""
-        elif talk.kind.talks:
-            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        elif conversation.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(conversation, limits)}
+            conversation.ended_by = "turns" if last else ""
+        elif conversation.kind.talks:
+            jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
-            talk.ended_by = "answer"
-    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
-    for i, outcomes in zip(jobs, found, strict=True):
-        talk = talks[i]
-        talk.seconds += sum(outcome.seconds for outcome in outcomes)
-        if talk.messages[-1].get("tool_calls"):
-            said[i] = tool_messages(talk, outcomes, limits)
+            conversation.ended_by = "answer"
+    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, results, strict=True):
+        conversation = conversations[i]
+        conversation.seconds += sum(outcome.seconds for outcome in outcomes)
+        if conversation.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(conversation, outcomes, limits)
             continue
-        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        reply = checked_text("reply", conversation, checked("reply", conversation, outcomes[0]))
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
-        talk.ended_by = "reply" if reply is None else ""
-    for talk in talks:
-        take_turn_reward(talk)
+        conversation.ended_by = "reply" if reply is None else ""
+    for conversation in conversations:
+        take_turn_reward(conversation)
     return said
 
 
-def take_turn_reward(talk: Conversation) -> None:
+def take_turn_reward(conversation: Conversation) -> None:
     """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
-    value = getattr(talk.environment, "turn_reward", 0.0)
-    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    value = getattr(conversation.environment, "turn_reward", 0.0)
+    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
-        talk.environment.turn_reward = 0.0
+        conversation.environment.turn_reward = 0.0
 
 
-def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
     """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
-    if talk.ended_by or not messages:
+    if conversation.ended_by or not messages:
         return
     if last:
-        talk.ended_by = "turns"
+        conversation.ended_by = "turns"
         return
-    start, end = talk.spans[-1]
-    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
-    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
-        talk.ended_by = "tokens"
+    start, end = conversation.spans[-1]
+    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        conversation.ended_by = "tokens"
         return
-    talk.messages += messages
-    talk.response_ids += between
-    talk.response_mask += [0] * len(between)
-    talk.rollout_logprobs += [0.0] * len(between)
+    conversation.messages += messages
+    conversation.response_ids += between
+    conversation.response_mask += [0] * len(between)
+    conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def take_turn(
+    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
+) -> None:
     """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
-    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
-    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
-        go_on(talk, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
+        go_on(conversation, messages, last, bridge, limits)
 
 
-def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
-    scoring = [talk for talk in talks if talk.kind.scores]
-    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
-    for talk, value in zip(scoring, values, strict=True):
-        talk.score = None if value is None else checked_number("get_reward", talk, value)
-    for talk in talks:
-        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
-            talk.score = sum(talk.turn_rewards)
-        if talk.score is not None:
-            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+    scoring = [c for c in conversations if c.kind.scores]
+    values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
+    for conversation, value in zip(scoring, values, strict=True):
+        conversation.score = None if value is None else checked_number("get_reward", conversation, value)
+    for conversation in conversations:
+        if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
+            conversation.score = sum(conversation.turn_rewards)
+        if conversation.score is not None:
+            conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
 def play(
@@ -171,26 +174,26 @@ def play(
     Raises:
         EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
     """
-    talks = begin(rows, environments, bridge, limits)
-    for talk in talks:
-        talk.form = form
+    conversations = begin(rows, environments, bridge, limits)
+    for conversation in conversations:
+        conversation.form = form
     for turn in range(limits.turns):
-        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
         if not now:
             break
-        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
         take_turn(now, sampled, last, bridge, limits)
-    score_all(talks, limits)
-    return talks
+    score_all(conversations, limits)
+    return conversations
 
 
-def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
     """Means over conversations, for the log of a run."""
-    n, calls = len(talks), sum(talk.calls for talk in talks)
+    n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
-        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
-        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,
+        "rollout/limit_frac": sum(c.ended_by in ("turns", "tokens") for c in conversations) / n,
         "tool/calls_mean": calls / n,
-        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
-        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+        "tool/failure_frac": sum(c.failures for c in conversations) / max(1, calls),
+        "tool/seconds": sum(c.seconds for c in conversations) / n,
     }

@@ -69,9 +69,9 @@ def pays(kind: EnvironmentKind) -> bool:
 
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """`load_scored`; UserError also where the tokenizer has no chat template."""
-    found = load_scored(config)
+    scored = load_scored(config)
     check_chat_template(config, tokenizer)
-    return found
+    return scored
 
 
 def check_chat_template(config, tokenizer) -> None:
@@ -163,26 +163,26 @@ def playable_rows(
     return kept
 
 
-def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
     """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
 
     The first name is what a held-out row's full marks are: the environment's if it pays.
     """
     parts = {}
     if reward.functions:
-        seen, said = as_rewards_see(rows, talks)
-        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+        seen, said = as_rewards_see(rows, conversations)
+        parts = reward(seen, said, [t.response_ids for t in conversations])[1]
     scored = any(kind.scores for kind in setup.environments.kinds.values())
-    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
-    parts = own | parts if scored else parts | own
+    environment_score = {OF_ENVIRONMENT: [c.score for c in conversations]}
+    parts = environment_score | parts if scored else parts | environment_score
     return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
 
 
-def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows with the prompts that began their conversations, and the messages after these."""
     begun = [message_count(row) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:
@@ -195,11 +195,11 @@ def message_count(row: dict) -> int:
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
-def pieces(tokenizer, talk: Conversation) -> list[dict]:
+def pieces(tokenizer, conversation: Conversation) -> list[dict]:
     """The text after the prompt, in pieces that were sampled and pieces that were not."""
-    found, end_before = [], 0
-    for start, end in talk.spans:
-        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
-            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+    parts, end_before, all_ids = [], 0, conversation.response_ids
+    for start, end in conversation.spans:
+        for sampled, ids in ((False, all_ids[end_before:start]), (True, all_ids[start:end])):
+            parts += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
         end_before = end
-    return found
+    return parts

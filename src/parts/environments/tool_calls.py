@@ -55,10 +55,10 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     before, *blocks = text.split("<tool_call>")
     calls = []
     for block in blocks:
-        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
-        if not found:
+        match = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
-        name, body = found[1].strip(), found[2]
+        name, body = match[1].strip(), match[2]
         pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
         known = types.get(name, {})
         calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
@@ -86,10 +86,10 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
         if block.startswith("["):
             calls += [call_of_json(value) for value in json.loads(block)]
             continue
-        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
-        if not found:
+        match = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
-        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+        calls.append(tool_call(match[1], json.loads(match[3]), match[2] or ""))
     return before, calls
 
 
@@ -113,10 +113,12 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
         return text, []
     tree = ast.parse(rest, mode="eval").body
-    found = tree.elts if isinstance(tree, ast.List) else []
-    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+    elements = tree.elts if isinstance(tree, ast.List) else []
+    if not elements or not all(
+        isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements
+    ):
         raise BadCall("calls have the form [name(key=value)]")
-    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in elements]
     if any(key is None for _, arguments in pairs for key, _ in arguments):
         raise BadCall("an argument has the form key=value")
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
@@ -154,9 +156,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         not choice or choice in known,
         f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
     )
-    own = getattr(tokenizer, "response_template", None)
-    if own and choice in ("", "template"):
-        return own
+    response_template = getattr(tokenizer, "response_template", None)
+    if response_template and choice in ("", "template"):
+        return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
     text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
@@ -165,13 +167,13 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    found = trl_response_template(tokenizer)
-    if found is None:
+    trl_template = trl_response_template(tokenizer)
+    if trl_template is None:
         raise UserError(
             f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
             "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
         )
-    return found
+    return trl_template
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -207,8 +209,8 @@ def read_answer(
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
     except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
         return {"role": "assistant", "content": text}, ""
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""

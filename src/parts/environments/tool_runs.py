@@ -101,12 +101,12 @@ def leave_behind(thread: threading.Thread) -> None:
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
     """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
-    found = outcomes[: len(calls)]
+    made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
-    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
-    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
-    rest = len(calls) - len(found) - len(missing)
-    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
+    missing = [Outcome(error=late, seconds=spent)] if len(made) < len(calls) else []
+    rest = len(calls) - len(made) - len(missing)
+    return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
 
 
 def check_loop() -> None:

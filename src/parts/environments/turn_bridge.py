@@ -260,20 +260,20 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
         return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
 
     bridge = TurnBridge(tokenizer, end_ids, settings)
-    found = problem(bridge)
-    if not found:
+    fault = problem(bridge)
+    if not fault:
         return bridge
     other = training_template(tokenizer)
     if other:
         bridge = TurnBridge(tokenizer, end_ids, settings, other)
         if not problem(bridge):
             say(
-                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                f"note: the chat template cannot be continued turn by turn: {fault}; sampling and training with "
                 "TRL's form of it, which keeps earlier turns: serve the model with that one too"
             )
             return bridge
     raise UserError(
-        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        f"the chat template cannot be continued turn by turn: {fault}; expected one whose rendering of a conversation "
         'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
         "true or false}, or another model"
     )

@@ -73,19 +73,19 @@ class EnvironmentTask(Task):
         each = [{**example, "sample": i} for example in examples for i in range(config.n)]
         cache = ResultCache(config, model, "conversation")
         try:
-            records = shared_out(lambda mine, _: self.records(config, setup, model, mine, cache), each, None)
+            records = shared_out(lambda examples, _: self.records(config, setup, model, examples, cache), each, None)
         finally:
             cache.close()
         grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
         return examples, grouped, cache.hits
 
-    def records(self, config: Config, setup: PlaySetup, model, mine: list[dict], cache: ResultCache) -> list[dict]:
+    def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""
-        answer = answers_of(config, model, mine, cache)
-        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
-        scores = score_talks(setup, mine, talks, self.reward)
+        answer = answers_of(config, model, examples, cache)
+        conversations = play(examples, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        scores = score_talks(setup, examples, conversations, self.reward)
         weights = score_weights(self.reward, scores[0]) if scores else {}
-        return [conversation_record(model, talk, own, weights) for talk, own in zip(talks, scores, strict=True)]
+        return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
 
     def values_of(self, records: list[list[dict]]) -> dict:
         """Values of each metric over the rows."""
@@ -93,19 +93,19 @@ class EnvironmentTask(Task):
         for name in ("turns", "calls", "tool_seconds"):
             values[name] = dataclasses.replace(values[name], higher_is_better=None)
         del values["failures"]
-        failed, calls = ([sum(r["metrics"][name] for r in own) for own in records] for name in ("failures", "calls"))
+        failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
         values["failure_frac"] = Values(failed, calls, higher_is_better=False)
         return values | pass_values(records, "accuracy", self.ks)
 
 
-def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
+def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
     """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
     from tqdm import tqdm
 
     generate = model.turns()
 
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        samples = [mine[number]["sample"] for number in numbers]
+        samples = [examples[number]["sample"] for number in numbers]
         asked = [
             Request(ids=ids, sample=sample, limit=config.max_new_tokens)
             for ids, sample in zip(prompts, samples, strict=True)
@@ -122,34 +122,34 @@ def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
 
             generate([asked[i] for i in missing], done, [numbers[i] for i in missing])
         ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
-        return [(own, [0.0] * len(own)) for own in ids]
+        return [(answer_ids, [0.0] * len(answer_ids)) for answer_ids in ids]
 
     return answer
 
 
-def conversation_record(model, talk: Conversation, scores: dict, weights: dict) -> dict:
+def conversation_record(model, conversation: Conversation, scores: dict, weights: dict) -> dict:
     """A conversation for samples.jsonl, with its metrics."""
-    said = [visible_text(model.tokenizer, talk.response_ids[start:end], model.eos_ids) for start, end in talk.spans]
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     first = next(iter(scores.values()))
     metrics = {
         "score": sum(weights[name] * value for name, value in scores.items() if value is not None),
         "accuracy": float(first is not None and first >= 1.0),
         **scores,
-        "turns": len(talk.spans),
-        "calls": talk.calls,
-        "failures": talk.failures,
-        "limit_frac": float(talk.ended_by in ("turns", "tokens")),
-        "tool_seconds": talk.seconds,
-        "length_tokens": sum(talk.response_mask),
+        "turns": len(conversation.spans),
+        "calls": conversation.calls,
+        "failures": conversation.failures,
+        "limit_frac": float(conversation.ended_by in ("turns", "tokens")),
+        "tool_seconds": conversation.seconds,
+        "length_tokens": sum(conversation.response_mask),
     }
     return {
-        "text": "\n".join(said),
-        "tokens": sum(talk.response_mask),
-        "finish": talk.ended_by,
+        "text": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
+        "tokens": sum(conversation.response_mask),
+        "finish": conversation.ended_by,
         "metrics": metrics,
         "extracted": None,
-        "reason": f"ended by {talk.ended_by}",
-        "turn_rewards": talk.turn_rewards,
-        "messages": talk.messages,
-        "pieces": pieces(model.tokenizer, talk),
+        "reason": f"ended by {conversation.ended_by}",
+        "turn_rewards": conversation.turn_rewards,
+        "messages": conversation.messages,
+        "pieces": pieces(model.tokenizer, conversation),
     }

@@ -46,9 +46,9 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
     kinds = environments.kinds.values()
     if not any(map(pays, kinds)):
         return
-    own = {OF_ENVIRONMENT: environment_score}
+    environment_part = {OF_ENVIRONMENT: environment_score}
     scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
-    scorer.functions = own | scorer.functions if scored else scorer.functions | own
+    scorer.functions = environment_part | scorer.functions if scored else scorer.functions | environment_part
     for stage in stages:
         stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
     scorer.enter(stages[0])
@@ -56,8 +56,8 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
 
 def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
-    found = generation_settings(base_of(config.model)).eos_token_id
-    return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
+    ids = generation_settings(base_of(config.model)).eos_token_id
+    return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
 
 
 def prepare_conversations(
@@ -86,10 +86,10 @@ def check_sampling_apart(trainer) -> None:
         "--use_vllm server": trainer.use_vllm and trainer.vllm_mode == "server",
         "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
     }
-    found = [name for name, given in together.items() if given and world()[1] > 1]
+    reasons = [name for name, given in together.items() if given and world()[1] > 1]
     need(
-        not found,
-        f"got conversations with {', '.join(found)} and {world()[1]} processes, which then sample together, though "
+        not reasons,
+        f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together, though "
         "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
         "ZeRO-2, or --use_vllm colocate",
     )
@@ -107,54 +107,55 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
             return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
 
         rows = [scorer.rows[int(prompt)] for prompt in prompts]
-        talks = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
-        scorer.heard = heard(rows, talks)
+        conversations = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        scorer.heard = heard(rows, conversations)
         return {
-            "prompt_ids": [talk.prompt_ids for talk in talks],
-            "completion_ids": [talk.response_ids for talk in talks],
-            "logprobs": [talk.rollout_logprobs for talk in talks] if trainer.use_vllm else None,
-            "env_mask": [talk.response_mask for talk in talks],
+            "prompt_ids": [c.prompt_ids for c in conversations],
+            "completion_ids": [c.response_ids for c in conversations],
+            "logprobs": [c.rollout_logprobs for c in conversations] if trainer.use_vllm else None,
+            "env_mask": [c.response_mask for c in conversations],
         }
 
     return rollout
 
 
-def heard(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
-    seen, said = as_rewards_see(rows, talks)
+    seen, said = as_rewards_see(rows, conversations)
     return [
-        {**row, "talk": talk, "columns": {**row["columns"], "environments": talk.environment}}
-        for row, talk in zip(seen, talks, strict=True)
+        {**row, "talk": conversation, "columns": {**row["columns"], "environments": conversation.environment}}
+        for row, conversation in zip(seen, conversations, strict=True)
     ], said
 
 
-def answers_of(talk: Conversation) -> list[list[int]]:
+def answers_of(conversation: Conversation) -> list[list[int]]:
     """Token ids of each answer."""
-    return [talk.response_ids[start:end] for start, end in talk.spans]
+    return [conversation.response_ids[start:end] for start, end in conversation.spans]
 
 
-def brief(setup: PlaySetup, talk: Conversation) -> Conversation:
+def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:
     """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
-    finished = all(map(setup.bridge.ends, answers_of(talk)))
-    return dataclasses.replace(talk, kind=None, environment=None, prompt="", messages=[], finished=finished)
+    finished = all(map(setup.bridge.ends, answers_of(conversation)))
+    return dataclasses.replace(conversation, kind=None, environment=None, prompt="", messages=[], finished=finished)
 
 
-def conversation_entry(setup: PlaySetup, talk: Conversation) -> dict:
+def conversation_entry(setup: PlaySetup, conversation: Conversation) -> dict:
     """What a sample has of a conversation."""
-    bridge, short = setup.bridge, brief(setup, talk)
+    bridge, short, answers = setup.bridge, brief(setup, conversation), answers_of(conversation)
     return {
-        "prompt": talk.prompt,
-        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers_of(talk)),
+        "prompt": conversation.prompt,
+        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers),
         "finished": short.finished,
-        "length": sum(talk.response_mask),  # what was sampled
-        "ended_by": talk.ended_by,
-        "turn_rewards": talk.turn_rewards,
-        "messages": talk.messages,
-        "pieces": pieces(bridge.tokenizer, talk),
+        "length": sum(conversation.response_mask),  # what was sampled
+        "ended_by": conversation.ended_by,
+        "turn_rewards": conversation.turn_rewards,
+        "messages": conversation.messages,
+        "pieces": pieces(bridge.tokenizer, conversation),
         "talk": short,
     }
 
 
-def conversation_metrics(talks: list[Conversation]) -> dict[str, float]:
+def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
     """Metrics of the conversations of a rollout, of `brief`; TRL counts as cut off those whose last answer is."""
-    return play_metrics(talks) | {"rollout/truncated_frac": statistics.fmean(not talk.finished for talk in talks)}
+    truncated = statistics.fmean(not conversation.finished for conversation in conversations)
+    return play_metrics(conversations) | {"rollout/truncated_frac": truncated}

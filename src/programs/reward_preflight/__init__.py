@@ -70,7 +70,6 @@ ROOMS = (
     "inputs",
     "environment_preflight",
     "report",
-    "environment_report",
     "model_preflight",
     "modes",
     "command",

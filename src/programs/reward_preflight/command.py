@@ -8,7 +8,7 @@ from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.reward_preflight.environment_process import serve
 from programs.reward_preflight.model_preflight import model_preflight
-from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file
+from programs.reward_preflight.modes import list_library, preflight, score_file
 from programs.reward_preflight.policies import POLICIES
 from programs.reward_preflight.probes import PROBES, PROFILES, number_of
 from programs.reward_preflight.thresholds import LIBRARY, TOKEN_CHARACTERS
@@ -160,9 +160,11 @@ def check_idle_flags(args) -> None:
     """Raise UserError for flags that do nothing in the mode that was chosen."""
     usual = make_parser().parse_args([])
     template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
-    of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
+    of_environments = [name for name in OF_ENVIRONMENTS if name not in template]
     idle_beside = {
-        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat")
+        if args.environment
+        else of_environments,
         "--model": NOT_OF_MODELS if args.model else OF_MODELS,
     }
     for mode, names in idle_beside.items():
@@ -198,7 +200,8 @@ def check_arguments(args) -> None:
         args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
-    args.reward = [full_spec(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
+    specs = args.reward or ([args.score] if args.score else [])
+    args.reward = [full_spec(spec, args.reward_library) for spec in specs]
     args.allow = dict(args.allow or [])
     if args.max_new_tokens and not args.max_characters:
         args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens
@@ -213,9 +216,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        if args.environment or args.model:
-            return (environment_preflight if args.environment else model_preflight)(args)
-        return (list_library if args.list else score_file if args.score else preflight)(args)
+        mode = model_preflight if args.model else list_library if args.list else score_file if args.score else preflight
+        return mode(args)
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -3,42 +3,39 @@
 import math
 import re
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 
 from programs.reward_preflight.environment_process import EnvironmentProcess
 from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
-from programs.reward_preflight.preflight import Findings
-from programs.reward_preflight.thresholds import AGAIN_ROWS, GIVE_UP, PAYING_ROWS, POLICY_ROWS, SLOW_S, TRIAL_ROWS
+from programs.reward_preflight.preflight import Findings, payment_status
+from programs.reward_preflight.thresholds import AGAIN_ROWS, GIVE_UP, POLICY_ROWS, SLOW_S, TRIAL_ROWS
 
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
-STOPS_A_RUN = "bear whatever a model may say: bound it, catch what it makes raise, return a finite number"
 CAUSES = {
-    "shared_state": (
-        "something outlives a conversation, such as an attribute of the class or a name of the module",
-        "make all state in reset, on self; share only what nothing writes to",
-    ),
-    "not_deterministic": (
-        "chance, time or the outside has a part in it",
-        "draw nothing in the environment: let a column of the row say it",
-    ),
+    "shared_state": "something outlives a conversation, such as an attribute of the class or a name of the module",
+    "not_deterministic": "chance, time or the outside has a part in it",
+}
+ENVIRONMENT_ADVICE = {
+    "fault": "bear whatever a model may say: bound it, catch what it makes raise, return a finite number",
+    "hung": "bound the work of reset, reply and get_reward; --timeout_s for more time",
+    "died": "never run in this process what a model wrote: use a process of its own, such as sandbox.py",
+    "hung_tool": "a limit within the tool; --tool_timeout for more time",
+    "gold_calls": "a gold that calls the tools as they are",
+    "reset": "set every attribute in reset: TRL uses objects again",
+    "latency": "bound the work of a call; tools of a step run side by side",
+    "shared_state": "make all state in reset, on self; share only what nothing writes to",
+    "not_deterministic": "draw nothing in the environment: let a column of the row say it",
 }
 
 
 @dataclass
 class Played:
-    """A conversation of a scripted policy: what it came to, or the problem that ended it."""
+    """A conversation of a scripted policy: its outcome, None where it came to no end or was not played."""
 
     policy: str
     row: dict
-    script: list[str] | None  # None: --policy says it
+    job: dict  # what the environment's process plays
     outcome: dict | None = None
-    problem: str = ""
-
-    @property
-    def paid(self) -> float | None:
-        """Its return."""
-        return self.outcome["return"] if self.outcome else None
 
 
 class EnvironmentPreflight:
@@ -46,7 +43,7 @@ class EnvironmentPreflight:
 
     def __init__(self, args, rows: list[dict], process: EnvironmentProcess):
         self.args, self.rows, self.process = args, rows, process
-        self.findings, self.spent, self.causes = Findings(), Counter(), {}
+        self.findings, self.lost, self.causes = Findings(), 0, {}
         self.places = {row["number"]: place for place, row in enumerate(rows)}
         self.kinds = process.functions["of_rows"]
         self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
@@ -58,97 +55,85 @@ class EnvironmentPreflight:
             self.check_template()
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
-        talks = {"gold": golds} if golds else {}
+        plays_of = {"gold": golds} if golds else {}
         for name in POLICIES:
-            talks[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
-        few = [play for name in talks if name != "injection" for play in talks[name][:AGAIN_ROWS]]
+            plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
+        few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
         few = [play for play in few if play.outcome and not play.outcome["hung"]]
-        self.again(few)
+        for play in few:
+            self.compare(play, self.process.play([play.job]), "when it is played again")
         self.together(few)
-        self.reused(few)
-        self.report["policies"] = [self.line(name, plays, golds) for name, plays in talks.items() if plays]
+        if not self.causes:
+            self.reused(few)
+        self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
         return self.report | self.findings.verdict()
 
     # ---- playing
 
-    def find(self, check: str, message: str, play: Played | None, advice: str, failed: bool = True) -> None:
+    def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         """Add a finding."""
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
-        self.findings.add(check, message, failed, advice, extra)
+        self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
-    def job(self, play: Played) -> dict:
-        """What the environment's process is told of a conversation."""
-        return {"row": self.places[play.row["number"]], "script": play.script}
+    def job(self, row: dict, script: list[str] | None) -> dict:
+        """A conversation for the environment's process; without a script --policy says what to answer."""
+        return {"row": self.places[row["number"]], "script": script}
 
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
-        """Play (row, script) pairs one after the other."""
-        plays = [Played(policy, row, script) for row, script in pairs]
+        """Play (row, script) pairs one after the other, until too many hung or died."""
+        plays = [Played(policy, row, self.job(row, script)) for row, script in pairs]
         for play in plays:
-            if self.spent["lost"] >= GIVE_UP:
-                play.problem = f"not played after {GIVE_UP} conversations that hung or died"
+            if self.lost >= GIVE_UP:
+                break
+            reply = self.process.play([play.job])
+            if "outcomes" not in reply:
+                check, text = loss_of(reply)
+                self.lost += check != "fault"
+                text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", text)
+                where = f" ({reply['where']})" if reply.get("where") else ""
+                self.find(check, f"{text}{where}" if check == "fault" else f"a conversation {text}{where}", play)
                 continue
-            reply = self.process.play([self.job(play)])
-            if "talks" in reply:
-                play.outcome = reply["talks"][0]
-                self.look_at_tools(play)
-            else:
-                self.note_problem(play, reply)
+            play.outcome = reply["outcomes"][0]
+            for name in dict.fromkeys(play.outcome["hung"]):
+                self.lost += 1
+                limit = f"{self.args.tool_timeout:g} s"
+                text = f"tool {name} gave no answer in {limit}: each such call costs a step that time"
+                self.find("hung_tool", text, play)
         return plays
-
-    def note_problem(self, play: Played, reply: dict) -> None:
-        """A finding about a conversation that came to no end."""
-        check = next(kind for kind in ("fault", "hung", "died") if kind in reply)
-        self.spent["lost"] += check != "fault"
-        text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", reply[check])
-        where = f" ({reply['where']})" if reply.get("where") else ""
-        play.problem = f"{text}{where}"
-        advice = {
-            "fault": STOPS_A_RUN,
-            "hung": "bound the work of reset, reply and get_reward; --timeout_s for more time",
-            "died": "never run in this process what a model wrote: use a process of its own, such as sandbox.py",
-        }[check]
-        self.find(check, play.problem if check == "fault" else f"a conversation {play.problem}", play, advice)
-
-    def look_at_tools(self, play: Played) -> None:
-        """A finding about tools that gave no answer in time."""
-        for name in dict.fromkeys(play.outcome["hung"]):
-            self.spent["lost"] += 1
-            what = f"tool {name} gave no answer in {self.args.tool_timeout:g} s: each such call costs a step that time"
-            self.find("hung_tool", what, play, "a limit within the tool; --tool_timeout for more time")
 
     # ---- gold
 
     def gold(self) -> list[Played]:
         """Play what should have full marks, in the variant that is paid best."""
         if self.args.policy:
-            golds, order = self.played("gold", [(row, None) for row in self.rows]), [f"--policy {self.args.policy}"]
+            pairs, order = [(row, None) for row in self.rows], [f"--policy {self.args.policy}"]
         else:
             scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
             order = self.ranked(scripts)
-            chosen = [next((own[name] for name in order if name in own), None) for own in scripts]
+            chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
             pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
-            golds = self.played("gold", pairs)
-        if not golds:
-            what = "no row has gold answers, so what other policies are paid is compared with full marks"
-            advice = (
-                "a column gold with the answers of each turn, a text or a call {name, arguments}; or --policy FILE.py:f"
-            )
-            self.find("gold", what, None, advice, failed=False)
+        if not pairs:
+            message = "no row has gold answers, so what other policies are paid is compared with full marks"
+            forms = "a text or a call {name, arguments}"
+            advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
+            self.find("gold", message, failed=False, advice=advice)
             self.report["gold"] = None
             return []
-        self.judge_gold(golds, order)
+        golds = self.played("gold", pairs)
+        self.judge_gold(golds, order[0])
         return golds
 
     def ranked(self, scripts: list[dict]) -> list[str]:
         """Names of the variants of gold, the best first: they are tried on the first rows."""
-        names = list(dict.fromkeys(name for own in scripts for name in own))
+        names = list(dict.fromkeys(name for variants in scripts for name in variants))
         if len(names) < 2:
             return names
-        figures, trial = {}, list(zip(self.rows, scripts, strict=True))
+        figures = {}
         for name in names:
-            jobs = [{"row": self.places[row["number"]], "script": own[name]} for row, own in trial if name in own]
+            pairs = zip(self.rows, scripts, strict=True)
+            jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
             replies = [self.process.play([job]) for job in jobs[:TRIAL_ROWS]]
-            paid = [talk["return"] for reply in replies for talk in reply.get("talks", ())]
+            paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
             full = sum(value >= self.full() for value in paid)
             figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
         return sorted(names, key=figures.__getitem__)
@@ -158,144 +143,133 @@ class EnvironmentPreflight:
         score = 1.0 if self.args.full_score is None else self.args.full_score
         return score * (self.args.full_share if score > 0 else 1.0) - 1e-6
 
-    def judge_gold(self, golds: list[Played], order: list[str]) -> None:
+    def judge_gold(self, golds: list[Played], variant: str) -> None:
         """Findings about gold that is not paid, or whose calls fail."""
-        paid = [play.paid for play in golds if play.outcome]
+        ended = [play for play in golds if play.outcome]
+        paid = [play.outcome["return"] for play in ended]
         full = sum(value >= self.full() for value in paid) / len(golds)
-        self.report["gold"] = {"variant": order[0], "rows": len(golds), "full_marks": full}
-        if full < self.args.min_recall:
-            what = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
+        self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
+        low = full < self.args.min_recall
+        if low:
+            text = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
             advice = "another gold: --gold_template, --gold_column, --policy"
             if paid and max(paid) > 0 and not full:
                 advice += f"; --full_score {max(paid):g} if more is not meant to be reached"
-            self.find("gold", what, None, advice)
-        for play in [p for p in golds if p.outcome and p.paid < self.full()][:2]:
-            told = play.outcome["errors"][:1] or [f"it ended by {play.outcome['ended_by']}"]
-            what = f"gold is paid {play.paid:g} after {play.outcome['turns']} turns: {told[0]}"
-            self.find("gold", what, play, "look at this row", failed=full < self.args.min_recall)
-        failed = [play for play in golds if play.outcome and play.outcome["failures"]]
+            self.find("gold", text, advice=advice)
+        for play in [play for play in ended if play.outcome["return"] < self.full()][:2]:
+            outcome = play.outcome
+            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
+            text = f"gold is paid {outcome['return']:g} after {outcome['turns']} turns: {reason}"
+            self.find("gold", text, play, low, "look at this row")
+        failed = [play for play in ended if play.outcome["failures"]]
         if failed:
-            what = f"calls of {len(failed)} of {len(golds)} gold conversations fail: {failed[0].outcome['errors'][0]}"
-            self.find("gold_calls", what, failed[0], "a gold that calls the tools as they are", failed=False)
+            error = failed[0].outcome["errors"][0]
+            text = f"calls of {len(failed)} of {len(golds)} gold conversations fail: {error}"
+            self.find("gold_calls", text, failed[0], False)
 
     # ---- the same again
-
-    def again(self, plays: list[Played]) -> None:
-        """Play conversations a second time: they have to be the same."""
-        for play in plays:
-            reply = self.process.play([self.job(play)])
-            self.compare(play, reply, "when it is played again")
 
     def together(self, plays: list[Played]) -> None:
         """Play conversations all at once, turn by turn: they have to be what each is alone."""
         if len(plays) < 2:
             return
-        reply = self.process.play(list(map(self.job, plays)), limit_s=self.process.timeout_s * len(plays) / 4)
-        for i, play in enumerate(plays):
-            own = {"talks": reply["talks"][i : i + 1]} if "talks" in reply else reply
-            self.compare(play, own, "beside others, turn by turn")
-            if "talks" not in reply:  # one finding for all
-                return
+        reply = self.process.play([play.job for play in plays], limit_s=self.process.timeout_s * len(plays) / 4)
+        for i, play in enumerate(plays if "outcomes" in reply else plays[:1]):  # one finding for a loss of all
+            one = {"outcomes": [reply["outcomes"][i]]} if "outcomes" in reply else reply
+            self.compare(play, one, "beside others, turn by turn")
 
     def reused(self, plays: list[Played]) -> None:
         """Play a conversation with an object that has served another one, as with TRL: reset has to begin anew."""
-        if self.causes:
-            return
         by_kind = {}
         for play in plays:
-            by_kind.setdefault(self.kinds[self.places[play.row["number"]]]["name"], []).append(play)
-        for own in by_kind.values():
-            talks = self.process.play([self.job(own[-1]), self.job(own[0])], reuse=True).get("talks")
-            names = differs(own[0].outcome, talks[1]) if talks else ["raises"]
+            by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
+        for first, last in [(group[0], group[-1]) for group in by_kind.values()]:
+            outcomes = self.process.play([last.job, first.job], reuse=True).get("outcomes")
+            names = differs(first.outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
-                what = f"an object's second conversation is not like its first ({', '.join(names)})"
-                self.find("reset", what, own[0], "set every attribute in reset: TRL uses objects again", failed=False)
+                text = f"an object's second conversation is not like its first ({', '.join(names)})"
+                self.find("reset", text, first, False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
         """A finding where a conversation is another one than before."""
-        if "talks" not in reply:
-            told = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
-            return self.name_cause(play, f"is lost {how}: {told}", True)
-        found = reply["talks"][0]
-        names = differs(play.outcome, found)
-        if names:
-            what = ", ".join(f"{name} {play.outcome[name]} becomes {found[name]}" for name in names)
-            self.name_cause(play, f"changes {how}: {what}", True)
-        elif found["said"] != play.outcome["said"]:
+        if "outcomes" not in reply:
+            return self.name_cause(play, f"is lost {how}: {loss_of(reply)[1]}", True)
+        outcome = reply["outcomes"][0]
+        if names := differs(play.outcome, outcome):
+            changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
+            self.name_cause(play, f"changes {how}: {changes}", True)
+        elif outcome["said"] != play.outcome["said"]:
             self.name_cause(play, f"says other words {how}", False)
         return None
 
-    def name_cause(self, play: Played, what: str, failed: bool) -> None:
+    def name_cause(self, play: Played, message: str, failed: bool) -> None:
         """Add a finding that says whether chance or what another conversation left behind is the cause."""
         if failed not in self.causes:  # the first of its kind is played in two new processes
             alone = []
             for _ in range(2):
                 with EnvironmentProcess(self.args, self.rows) as fresh:
-                    alone += fresh.play([self.job(play)]).get("talks", [])
+                    alone += fresh.play([play.job]).get("outcomes", [])
             same = len(alone) == 2 and all(alone[0][name] == alone[1][name] for name in (*OUTCOME, "said"))
             self.causes[failed] = "shared_state" if same else "not_deterministic"
-        cause, advice = CAUSES[self.causes[failed]]
-        self.find(self.causes[failed], f"a conversation {what}; {cause}", play, advice, failed)
+        cause = self.causes[failed]
+        self.find(cause, f"a conversation {message}; {CAUSES[cause]}", play, failed)
 
     # ---- what is paid
 
     def line(self, name: str, plays: list[Played], golds: list[Played]) -> dict:
         """One line of the table of policies, with its findings."""
         known = [play for play in plays if play.outcome]
-        paid, turns = [play.paid for play in known], sum(play.outcome["turns"] for play in known)
+        outcomes = [play.outcome for play in known]
+        paid = [outcome["return"] for outcome in outcomes]
         line = {"name": name, "conversations": len(plays), "problems": len(plays) - len(known)}
-        line |= dict(zip(("mean", "min", "max"), three(paid), strict=True))
+        for key, figure in (("mean", statistics.fmean), ("min", min), ("max", max)):
+            line[key] = figure(paid) if paid else None
         for key in ("turns", "calls", "failures", "seconds"):
-            line[key] = statistics.fmean(play.outcome[key] for play in known) if known else None
-        line["limit"] = sum(p.outcome["ended_by"] in ("turns", "tokens") for p in known) / len(known) if known else None
-        seconds = sum(play.outcome["seconds"] for play in known) / max(1, turns)
+            line[key] = statistics.fmean(outcome[key] for outcome in outcomes) if outcomes else None
+        limits = [outcome["ended_by"] in ("turns", "tokens") for outcome in outcomes]
+        line["limit"] = statistics.fmean(limits) if limits else None
+        seconds = (line["seconds"] or 0.0) / max(1e-9, line["turns"] or 0.0)
         if seconds > SLOW_S and name != "injection":
-            what = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
-            self.find("latency", what, None, "bound the work of a call; tools of a step run side by side", failed=False)
+            text = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
+            self.find("latency", text, failed=False)
         return line | self.shares(name, known, golds)
 
     def shares(self, name: str, known: list[Played], golds: list[Played]) -> dict:
         """How a policy's returns compare with gold's; findings where they are too high."""
         if name == "gold":
             return {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed, what = self.args.allow.get(name, POLICIES[name][0]), POLICIES[name][1].__doc__
-        best = {play.row["number"]: play.paid for play in golds if play.outcome}
+        allowed, summary = self.args.allow.get(name, POLICIES[name][0]), POLICIES[name][1].__doc__
+        best = {play.row["number"]: play.outcome["return"] for play in golds if play.outcome}
         usual = statistics.fmean(best.values()) if best else self.full()
-        every = [play.paid for play in known]
-        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *every])
-        line = {"share": None, "allowed": allowed, "status": "n/a", "what": what}
+        paid = [play.outcome["return"] for play in known]
+        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
+        line = {"share": None, "allowed": allowed, "status": "n/a", "what": summary}
         if not known or usual - floor < 1e-9:
             return line
-        golds_of = [best.get(play.row["number"], usual) for play in known]
-        golds_of = [own if own - floor > 1e-9 else usual for own in golds_of]
-        shares = [(play.paid - floor) / (own - floor) for play, own in zip(known, golds_of, strict=True)]
-        line["share"] = (statistics.fmean(every) - floor) / (usual - floor)
-        paying = sorted(((s, i) for i, s in enumerate(shares) if s > allowed + 1e-6), reverse=True)
-        failed = line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares)
-        for share, i in paying[:3]:
-            text = f"pays {share:.0%} of gold's return, {allowed:.0%} allowed, for: {what[0].lower()}{what[1:-1]}"
-            advice = f"pay for what was asked alone, or --allow {name}={math.ceil(100 * share) / 100:g} if it is meant"
-            self.find(name, text, known[i], advice, failed)
-        return line | {"status": "FAIL" if failed and paying else "warning" if paying else "pass"}
+        rows_gold = [best.get(play.row["number"], usual) for play in known]
+        spans = [gold - floor if gold - floor > 1e-9 else usual - floor for gold in rows_gold]
+        shares = [((value - floor) / span, play) for value, span, play in zip(paid, spans, known, strict=True)]
+        line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
+        advice = "pay for what was asked alone"
+        return line | {"status": payment_status(self.find, line | {"name": name, "noun": "return"}, shares, advice)}
 
     # ---- template
 
     def check_template(self) -> None:
         """A finding where a model's chat template cannot go on turn by turn, or shows no form of calls."""
-        reply = self.process.told("template", {})
+        reply = self.process.ask("template", {})
         if "tool_format" in reply:
             self.report["tool_format"] = reply["tool_format"]
             return
-        told = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
-        message, _, advice = told.rpartition("; try ")
-        self.find("template", message or told, None, advice)
+        message, _, advice = loss_of(reply)[1].rpartition("; try ")
+        self.find("template", message or advice, advice=advice)
+
+
+def loss_of(reply: dict) -> tuple[str, str]:
+    """(fault, hung or died; the message) of a reply without outcomes."""
+    return next((kind, str(reply[kind])) for kind in ("fault", "hung", "died") if kind in reply)
 
 
 def differs(one: dict, two: dict) -> list[str]:
     """Names of what two outcomes do not share."""
     return [name for name in OUTCOME if one[name] != two[name]]
-
-
-def three(values: list[float]) -> tuple:
-    """Mean, least and greatest; None without values."""
-    return (statistics.fmean(values), min(values), max(values)) if values else (None, None, None)

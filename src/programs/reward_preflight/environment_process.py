@@ -75,8 +75,8 @@ class EnvironmentProcess(RewardProcess):
     kind = "environment"
 
     def __init__(self, args, rows: list[dict]):
-        self.what, self.files = f"environment {args.environment}", [file_of(args.environment)]
-        self.files += [file_of(spec) for spec in [*args.reward, *[args.policy] * bool(args.policy)]]
+        self.label, self.files = f"environment {args.environment}", [file_of(args.environment)]
+        self.files += [file_of(spec) for spec in (*args.reward, args.policy) if spec]
         names = ("environment", "reward", "policy", "tokenizer", "chat_template", "chat_template_kwargs", "tool_format")
         names += ("max_turns", "tool_timeout", "tool_characters")
         names += ("reward_timeout", "reward_concurrency", "reward_retries")
@@ -85,11 +85,11 @@ class EnvironmentProcess(RewardProcess):
         self.timeout_s, self.process, self.trace = args.timeout_s + args.tool_timeout, None, tempfile.TemporaryFile()
         self.functions = self.start()
 
-    def play(self, talks: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
+    def play(self, jobs: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
         """Play conversations {"row": place, "script": answers or None for --policy} in one batch."""
-        return self.told("reuse" if reuse else "play", {"talks": talks}, limit_s)
+        return self.ask("reuse" if reuse else "play", {"jobs": jobs}, limit_s)
 
-    def told(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
+    def ask(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
         """`call`; UserError where the flags name what cannot be used."""
         reply = self.call(name, arguments, limit_s)
         need("refused" not in reply, reply.get("refused", ""))
@@ -111,10 +111,14 @@ def load_environment_process(given: dict) -> tuple:
         try:
             if name == "template":
                 return {"tool_format": template_form(config, environments)}
-            own = same_objects(environments) if name == "reuse" else environments
-            setup, talks = PlaySetup(own, TextTurns(), "hermes", limits), arguments["talks"]
-            batches = [[talk] for talk in talks] if name == "reuse" else [talks]
-            return {"talks": [talk for batch in batches for talk in played(setup, rows, batch, policy, reward)]}
+            jobs = arguments["jobs"]
+            kinds, batches = environments, [jobs]
+            if name == "reuse":
+                kinds, batches = same_objects(environments), [[job] for job in jobs]
+            setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
+            return {
+                "outcomes": [outcome for batch in batches for outcome in played(setup, rows, batch, policy, reward)]
+            }
         except Refused as error:
             return {"refused": str(error)}
         except UserError as error:  # the environment's or a reward's fault, told with file and line
@@ -166,14 +170,15 @@ def same_objects(environments: Environments) -> Environments:
     return Environments({name: kept(kind) for name, kind in environments.kinds.items()})
 
 
-def played(setup: PlaySetup, rows: list[dict], talks: list[dict], policy, reward) -> list[dict]:
-    """Play conversations and say what each came to."""
-    chosen, texts, late = [rows[talk["row"]] for talk in talks], setup.bridge, hung_text(setup.limits)
+def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward) -> list[dict]:
+    """Play conversations and return their outcomes."""
+    chosen, texts = [rows[job["row"]] for job in jobs], setup.bridge
+    late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # the result of a tool that hangs
 
     def say_next(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         answers = []
         for ids, number in zip(prompts, numbers, strict=True):
-            messages, script = texts.begun[ids[0]], talks[number]["script"]
+            messages, script = texts.begun[ids[0]], jobs[number]["script"]
             if any(message["content"] == late for message in messages if message["role"] == "tool"):
                 said = ""  # a tool that hangs costs its time limit once
             elif script is None:
@@ -184,10 +189,10 @@ def played(setup: PlaySetup, rows: list[dict], talks: list[dict], policy, reward
             answers.append(([*texts.encode(said), 0], [0.0, 0.0]))
         return answers
 
-    found = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
-    scores = score_talks(setup, chosen, found, reward)
+    conversations = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
+    scores = score_talks(setup, chosen, conversations, reward)
     weights = score_weights(reward, scores[0]) if scores else {}
-    return [outcome_of(talk, own, weights, late) for talk, own in zip(found, scores, strict=True)]
+    return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]
 
 
 def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> str:
@@ -200,29 +205,24 @@ def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> 
         raise Refused(str(error)) from None
     except Exception as error:
         place = raised_at(error)[0]
-        told = f"raised {type(error).__name__}: {error} at {place[0]}:{place[1]}"
-        raise Refused(f"--policy {told}; expected an answer to {str(messages[-1])[:200]}") from error
+        fault = f"raised {type(error).__name__}: {error} at {place[0]}:{place[1]}"
+        raise Refused(f"--policy {fault}; expected an answer to {str(messages[-1])[:200]}") from error
 
 
-def hung_text(limits: PlayLimits) -> str:
-    """What the model is told of a tool that gave no answer in time."""
-    return str({"error": f"no answer in {limits.seconds:g} s"})
-
-
-def outcome_of(talk: Conversation, scores: dict, weights: dict, late: str) -> dict:
-    """What a conversation came to; `said` is the same where all messages are."""
-    told = [message for message in talk.messages if message["role"] == "tool"]
-    text = json.dumps(talk.messages, sort_keys=True, default=str)
+def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: str) -> dict:
+    """The figures of a conversation; `said` is the same where all messages are."""
+    tool_results = [message for message in conversation.messages if message["role"] == "tool"]
+    text = json.dumps(conversation.messages, sort_keys=True, default=str)
     return {
         "return": sum(weights[name] * value for name, value in scores.items() if value is not None),
-        "turns": len(talk.spans),
-        "calls": talk.calls,
-        "failures": talk.failures,
-        "ended_by": talk.ended_by,
-        "seconds": talk.seconds,
-        "turn_rewards": talk.turn_rewards,
-        "errors": [m["content"][:200] for m in told if re.match(r"\{['\"]error['\"]: ", m["content"])],
-        "hung": [message["name"] for message in told if message["content"] == late],
+        "turns": len(conversation.spans),
+        "calls": conversation.calls,
+        "failures": conversation.failures,
+        "ended_by": conversation.ended_by,
+        "seconds": conversation.seconds,
+        "turn_rewards": conversation.turn_rewards,
+        "errors": [m["content"][:200] for m in tool_results if re.match(r"\{['\"]error['\"]: ", m["content"])],
+        "hung": [message["name"] for message in tool_results if message["content"] == late],
         "said": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     }
 
@@ -231,6 +231,6 @@ def serve(fd: int) -> None:
     """What the process does that --serve starts."""
     os.set_inheritable(fd, False)
     connection = Connection(fd)
-    kind, trace, what, loaded = connection.recv()
+    kind, trace, subject, loaded = connection.recv()
     loads = {"rewards": load_functions, "environment": lambda **given: load_environment_process(given)}
-    serve_calls(connection, trace, what, lambda: loads[kind](**loaded))
+    serve_calls(connection, trace, subject, lambda: loads[kind](**loaded))

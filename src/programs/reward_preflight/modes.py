@@ -9,10 +9,9 @@ from parts.rewards.reward_forms import is_preset, library_rewards
 from parts.rewards.rewards import call_limits
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.environment_process import EnvironmentProcess
-from programs.reward_preflight.environment_report import print_environment_report
 from programs.reward_preflight.inputs import load_data, load_samples, pick
 from programs.reward_preflight.preflight import Preflight
-from programs.reward_preflight.report import aligned, print_json, print_report
+from programs.reward_preflight.report import aligned, print_environment_report, print_json, print_report
 from programs.reward_preflight.reward_process import RewardProcess, declared_range
 from programs.reward_preflight.rows_and_gold import text_of
 from programs.reward_preflight.scoring import Grader, excerpt
@@ -67,22 +66,15 @@ def score_file(args) -> int:
 
 
 def preflight(args) -> int:
-    """--reward: all checks on rows drawn from the data."""
-    started, rows = time.perf_counter(), load_data(args)
-    samples = load_samples(args, rows)
-    with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
-        report = Preflight(args, pick(rows, args.limit or 64, args.seed), process).run(samples)
+    """--reward, --environment: all checks on rows drawn from the data."""
+    started, data = time.perf_counter(), load_data(args)
+    samples, rows = load_samples(args, data), pick(data, args.limit or 64, args.seed)
+    if args.environment:
+        with EnvironmentProcess(args, rows) as process:
+            report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
+    else:
+        with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
+            report, show = Preflight(args, rows, process).run(samples), print_report
     report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else print_report)(report)
-    return 0 if report["ready"] else 1
-
-
-def environment_preflight(args) -> int:
-    """--environment: all checks on rows drawn from the data."""
-    started = time.perf_counter()
-    rows = pick(load_data(args), args.limit or 64, args.seed)
-    with EnvironmentProcess(args, rows) as process:
-        report = EnvironmentPreflight(args, rows, process).run()
-    report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else print_environment_report)(report)
+    (print_json if args.json else show)(report)
     return 0 if report["ready"] else 1

@@ -147,7 +147,7 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
     if row["columns"].get(column) is not None:
         value, where = row["columns"][column], f"{args.data}, row {row['number']}, column {column}"
         return {f"column {column}": [answer_text(x, where) for x in (value if isinstance(value, list) else [value])]}
-    found = {}
+    scripts = {}
     for tool in [] if args.gold_template else kind["tools"]:
         required = tool["function"]["parameters"].get("required", [])
         takes_answer = {*answer_columns(args)} & {*required}
@@ -156,5 +156,5 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
         types, given = parameters_of(tool), {name: row["columns"][name] for name in required}
         given = {name: str(value) if types[name] == "string" else value for name, value in given.items()}
         name = tool["function"]["name"]
-        found[f"tool {name}({', '.join(required)})"] = [call_text(name, given)]
-    return found or {name: [text] for name, text in gold_variants(row, args).items()}
+        scripts[f"tool {name}({', '.join(required)})"] = [call_text(name, given)]
+    return scripts or {name: [text] for name, text in gold_variants(row, args).items()}

@@ -54,6 +54,25 @@ class Findings:
         return {"findings": self.kept, "more_findings": more, "ready": ready}
 
 
+def payment_status(find, line: dict, shares: list[tuple[float, object]], advice: str) -> str:
+    """Status of a probe or policy, with findings about what is paid more than it may be.
+
+    Args:
+        find: `find(check, message, evidence, failed, advice)` adds a finding.
+        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
+        shares: (share of gold, evidence) of its rows.
+    """
+    allowed, summary = line["allowed"], line["what"]
+    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
+    for share, evidence in paying[:3]:
+        paid = f"pays {share:.0%} of gold's {line['noun']}, {allowed:.0%} allowed"
+        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
+        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
+    return "FAIL" if failed else "warning" if paying else "pass"
+
+
 class Preflight:
     """Runs the checks one after another; `report` is what --json prints."""
 
@@ -161,11 +180,11 @@ class Preflight:
         gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
         failed = gold["full_marks"] < self.args.min_recall and self.args.profile != "judge"
         if failed:
-            what = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
+            message = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
             advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
             if best > 0 and not gold["full_marks"]:
                 advice += f"; --full_score {best:g} if more is not meant to be reached"
-            self.find("gold", f"of {gold['rows']} gold completions {what}", advice=advice)
+            self.find("gold", f"of {gold['rows']} gold completions {message}", advice=advice)
         self.judge_length(results)
         for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
             others = {name: variants[graded.row["number"]].get(name) for name in order}
@@ -175,8 +194,8 @@ class Preflight:
             text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts}){better}"
             self.find("gold", text, graded, failed, "look at this row's reference")
         if 0 < gold["none"] < 1:
-            what = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
-            self.find("none", what, advice="leave out rows whose reference cannot be used")
+            message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
+            self.find("none", message, advice="leave out rows whose reference cannot be used")
 
     def judge_length(self, results: list[Graded]) -> None:
         """A warning where the run cuts off what it should learn to say."""
@@ -184,8 +203,8 @@ class Preflight:
         longer = [graded for graded in results if limit and len(graded.text) > limit]
         if longer:
             share = f"{len(longer)} of {len(results)} gold completions"
-            what = f"{share} are longer than {limit:,} characters, the run's limit"
-            self.find("long_gold", what, longer[0])
+            message = f"{share} are longer than {limit:,} characters, the run's limit"
+            self.find("long_gold", message, longer[0])
 
     # ---- probes
 
@@ -222,28 +241,23 @@ class Preflight:
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
-            what = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
-            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{what}")
+            message = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
+            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
         """One line of the table of probes, with its findings."""
-        usual, what = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        usual, summary = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
         allowed = self.args.allow.get(name, usual)
-        line = {"name": name, "what": what, "allowed": allowed, "completions": len(results), "paying_rows": 0}
+        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
         scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
         if not scored or gold - floor < 1e-9:
             return line | {"share": None, "worst": None, "status": "n/a"}
         shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
         worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
-        paying = {row: pair for row, pair in worst.items() if pair[0] > allowed + 1e-6}
-        mean = statistics.fmean(share for share, _ in shares)
-        failed = mean > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(worst)
-        for share, graded in sorted(paying.values(), key=lambda pair: -pair[0])[:3]:
-            text = f"pays {share:.0%} of gold's score, {allowed:.0%} allowed, for: {what[0].lower()}{what[1:-1]}"
-            advice = f"make the function refuse it, or --allow {name}={math.ceil(100 * share) / 100:g} if it is meant"
-            self.find(name, text, graded, failed, advice)
-        status = "FAIL" if failed else "warning" if paying else "pass"
-        return line | {"share": mean, "worst": shares[-1][0], "paying_rows": len(paying), "status": status}
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
+        advice = "make the function refuse it"
+        return line | {"status": payment_status(self.find, line | {"noun": "score"}, [*worst.values()], advice)}
 
     # ---- contract, groups, functions
 
@@ -296,16 +310,16 @@ class Preflight:
         self.report["groups"] = figures | {"by_prompt": groups}
         forecast = figures["zero_std_forecast"] or 0.0
         if forecast >= 0.5:
-            what = f"{forecast:.0%} of the groups of {size} would have one score only, hence no advantage"
-            self.find("groups", what, failed=forecast > self.args.max_zero_std)
+            message = f"{forecast:.0%} of the groups of {size} would have one score only, hence no advantage"
+            self.find("groups", message, failed=forecast > self.args.max_zero_std)
 
     def prompts(self) -> None:
         """Tell of prompts that bypass a chat template."""
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
         if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
-            what = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
-            self.find("chat", f"{what}: an instruct model rarely answers them, and rewards stay near 0")
+            message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
+            self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
 
     def functions(self, golds: list[Graded]) -> None:
         """Calls, failures, None and latency of each function."""

@@ -26,8 +26,8 @@ def answer_span(row: dict) -> tuple[int, int] | None:
     """Where the gold completion last has the final answer as a word of its own."""
     if not row["answer"]:
         return None
-    found = list(re.finditer(rf"(?<!\w){re.escape(row['answer'])}(?!\w)", row["gold"]))
-    return found[-1].span() if found else None
+    matches = list(re.finditer(rf"(?<!\w){re.escape(row['answer'])}(?!\w)", row["gold"]))
+    return matches[-1].span() if matches else None
 
 
 def in_place(row: dict, text: str) -> str:

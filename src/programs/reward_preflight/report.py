@@ -40,6 +40,24 @@ FUNCTION_HEADS = {
     "p99_ms": "p99 ms",
 }
 
+POLICY_HEADS = {
+    "name": "policy",
+    "conversations": "talks",
+    "mean": "return",
+    "min": "min",
+    "max": "max",
+    "share": "share",
+    "allowed": "allowed",
+    "turns": "turns",
+    "calls": "calls",
+    "failures": "failed",
+    "limit": "limit",
+    "seconds": "seconds",
+    "problems": "problems",
+    "status": "status",
+    "what": "says",
+}
+
 
 def print_report(report: dict) -> None:
     """The report of a preflight for people."""
@@ -58,10 +76,28 @@ def print_report(report: dict) -> None:
         names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
         cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
         tell(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
+    print_findings(report, "row {row}, score {score}: '{completion}'")
+
+
+def print_environment_report(report: dict) -> None:
+    """The report of a preflight of an environment, for people."""
+    tell(f"environment  {report['environment']}")
+    if report["reward"]:
+        tell(f"reward       {', '.join(report['reward'])}")
+    tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    if gold := report["gold"]:
+        tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
+    if "tool_format" in report:
+        tell(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
+    tell()
+    tell(columns_of(report["policies"], POLICY_HEADS))
+    print_findings(report, "row {row}, policy {policy}")
+
+
+def print_findings(report: dict, evidence: str) -> None:
+    """Findings and verdict; `evidence` is the form in which a finding's row is shown."""
     for finding in report["findings"]:
-        shown = (
-            f" | row {finding['row']}, score {finding['score']}: '{finding['completion']}'" if "row" in finding else ""
-        )
+        shown = f" | {evidence.format(**finding)}" if "row" in finding else ""
         tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
     for check, count in report["more_findings"].items():
         tell(f"         and {count} more of {check}")

@@ -85,8 +85,8 @@ def as_scores(result, count: int) -> dict:
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:
     """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
-    own = {Path(file).resolve() for file in files}
-    file, line, name = next((f for f in frames if Path(f[0]).resolve() in own), (frames or [("", 0, "")])[0])
+    paths = {Path(file).resolve() for file in files}
+    file, line, name = next((f for f in frames if Path(f[0]).resolve() in paths), (frames or [("", 0, "")])[0])
     return f"{file}:{line}, in {name}" if file else ""
 
 
@@ -112,7 +112,7 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
     return reply | {"changed": pickle.dumps(arguments) != before}
 
 
-def serve_calls(connection: Connection, trace: int, what: str, load) -> None:
+def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
     """Loop of the reward's process: load, then answer (name, arguments, limit) until the other side hangs up.
 
     Args:
@@ -125,7 +125,7 @@ def serve_calls(connection: Connection, trace: int, what: str, load) -> None:
         connection.send(str(error))
         return
     except Exception as error:
-        connection.send(f"got {what}: {type(error).__name__}: {error}; expected what can be loaded")
+        connection.send(f"got {subject}: {type(error).__name__}: {error}; expected what can be loaded")
         return
     connection.send(description)
     while True:
@@ -157,7 +157,7 @@ class RewardProcess:
 
     def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
         limits = limits or CallLimits()
-        self.what, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
+        self.label, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
         self.loaded = {"specs": specs, "limits": (limits.timeout, limits.concurrency, limits.retries)}
         self.timeout_s, self.process, self.trace = timeout_s, None, tempfile.TemporaryFile()
         self.functions = self.start()
@@ -171,10 +171,10 @@ class RewardProcess:
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.kind, inherited[1], self.what, self.loaded))
+        self.connection.send((self.kind, inherited[1], self.label, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.what}: importing it {self.end()}; expected an import that returns"
+            answer = f"got {self.label}: importing it {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)

@@ -40,10 +40,10 @@ def text_of(value) -> str | None:
 def marked_answer(text: str) -> tuple[str, str] | None:
     """(answer, text before it) of the last `####`, `\\boxed{}` or `<answer>` of a solution."""
     hashed = hash_mark(text)
-    found = [*MARKED.finditer(text), *([hashed] if hashed and hashed[1].strip() else [])]
-    if not found:
+    matches = [*MARKED.finditer(text), *([hashed] if hashed and hashed[1].strip() else [])]
+    if not matches:
         return None
-    last = max(found, key=re.Match.start)
+    last = max(matches, key=re.Match.start)
     return next(part for part in last.groups() if part is not None).strip(), text[: last.start()].strip()
 
 

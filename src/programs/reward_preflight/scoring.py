@@ -69,8 +69,8 @@ class Grader:
         for graded in piece:
             self.score(name, [graded])
         if not any(name in graded.problems for graded in piece):
-            what = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
-            self.count("slow_batch" if kind == "hung" else "batch", name, what, piece[0])
+            message = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
+            self.count("slow_batch" if kind == "hung" else "batch", name, message, piece[0])
             self.singly |= {name} if kind == "hung" else set()
 
     def count(self, kind: str, name: str, message: str, graded: Graded) -> None:

@@ -81,16 +81,16 @@ def broken_turn(s: Subject, play: Played, row: int) -> str:
         return "it holds no word of its conversation: what reset returns is to stand after the prompt"
     for i, turn in enumerate(turns):
         expected = turn.prompt + turn.ids
-        follows, what = (turns[i + 1].prompt, f"the prompt of turn {i + 2}") if turns[i + 1 :] else (ids, "the batch")
+        follows, place = (turns[i + 1].prompt, f"the prompt of turn {i + 2}") if turns[i + 1 :] else (ids, "the batch")
         if follows[: len(expected)] == expected:
             continue
         at = first_difference(expected, follows)
         where = f"of turn {i + 1}" if at >= len(turn.prompt) else "before it"
         start = len(turn.prompt) if at >= len(turn.prompt) else max(0, at - 2)
         one, two = (x[start : start + max(8, at - start + 4)] for x in (expected, follows))
-        text = f"{what} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
         same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded anew" * same
+        return f"{text}; the text is the same: it was encoded anew" if same else text
     return ""
 
 
@@ -135,7 +135,7 @@ def expected_mask(play: Played, row: int) -> list[int]:
 def turn_mask(s: Subject):
     """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob."""
     play, tokenizer = odd_play(s), s.models.tokenizer
-    faults, count = [f"1 on {play.outside} pads"] * bool(play.outside), 0
+    faults, count = [f"1 on {play.outside} pads"] if play.outside else [], 0
     for row, ids in enumerate(play.rows):
         if broken_turn(s, play, row):
             return None, "what was sampled cannot be found in the batch: see turn_ids"
@@ -145,8 +145,8 @@ def turn_mask(s: Subject):
         lost = [i for i, (a, b) in enumerate(zip(mask, expected, strict=True)) if a < b]
         if leaked or lost:
             text = tokenizer.decode([ids[i] for i in leaked[:40]])
-            wrong = [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
-            wrong += [f"0 on {len(lost)} tokens that were sampled"] * bool(lost)
+            wrong = [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] if leaked else []
+            wrong += [f"0 on {len(lost)} tokens that were sampled"] if lost else []
             faults.append(f"conversation {row}: {', '.join(wrong)}")
         else:
             faults += wrong_logprobs(play, row)
@@ -158,9 +158,9 @@ def turn_mask(s: Subject):
 def wrong_logprobs(play: Played, row: int) -> list[str]:
     """What is wrong with a conversation's log-probs as the sampler saw them."""
     given = [x for turn in play.turns(row) for x in turn.logprobs]
-    found = [x for x, own in zip(play.logprobs[row], expected_mask(play, row), strict=True) if own]
-    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, found, strict=True))
-    return [f"conversation {row}: right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
+    kept = [x for x, sampled in zip(play.logprobs[row], expected_mask(play, row), strict=True) if sampled]
+    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
+    return [f"conversation {row}: right, but rollout_logprobs are others' at {wrong} of its tokens"] if wrong else []
 
 
 @check(
@@ -182,7 +182,8 @@ def turn_rewards(s: Subject):
             names = ", ".join(map(str, changed)) or "none"
             faults.append(f"of conversation {row}: score {names} changes with its return")
     early = ", ".join(map(str, sorted(usual.record.early)))
-    faults += [f"conversation {early}: asked for the return before its last answer was heard"] * bool(early)
+    if early:
+        faults.append(f"conversation {early}: asked for the return before its last answer was heard")
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
 
@@ -211,7 +212,7 @@ def turn_state(s: Subject):
 
 def wrong_ears(record: Record, tokenizer, number: int) -> list[str]:
     """Answers that another environment heard, and those that none did."""
-    own, heard = record.turns[number], record.heard.get(number, [])
+    turns, heard = record.turns[number], record.heard.get(number, [])
     said = {
         n: [squeezed(tokenizer.decode(t.ids, skip_special_tokens=True)) for t in x] for n, x in record.turns.items()
     }
@@ -222,8 +223,8 @@ def wrong_ears(record: Record, tokenizer, number: int) -> list[str]:
         return [
             f"the environment of conversation {number} heard answers of {', '.join(map(str, dict.fromkeys(others)))}"
         ]
-    text = f"of {len(own)} answers of conversation {number} its environment heard {len(heard)}"
-    return [text] * (len(own) != len(heard))
+    text = f"of {len(turns)} answers of conversation {number} its environment heard {len(heard)}"
+    return [text] if len(turns) != len(heard) else []
 
 
 def squeezed(text: str) -> str:
@@ -254,7 +255,7 @@ def turn_template(s: Subject):
     fault = rewritten(s) if s.trainer.talks else ""
     if fault:
         return False, fault
-    tokenizer, own = s.models.tokenizer, s.models.tokenizer.chat_template
+    tokenizer, template = s.models.tokenizer, s.models.tokenizer.chat_template
     text = "turns read as the template writes them" if s.trainer.talks else "the environment of the run has no reply"
     try:
         tokenizer.chat_template = FORGETFUL + tokenizer.get_chat_template()
@@ -263,7 +264,7 @@ def turn_template(s: Subject):
     except (Exception, SystemExit):
         return True, f"{text}; a template that drops what was thought is refused"
     finally:
-        tokenizer.chat_template = own
+        tokenizer.chat_template = template
     if fault:
         return False, f"a template that drops what was thought is not noticed: {fault}"
     return True, f"{text}, also with one that drops what was thought"
@@ -277,9 +278,9 @@ def rewritten(s: Subject, thinks: bool | None = None) -> str:
     thinks, begun = thinks and not prompt.endswith("</think>"), prompt.endswith("<think>")  # it may be told not to
     play = played(s, Record(tokenizer, thought_answers(tokenizer, end_of_turn(s), thinks, begun)))
     for number, turns in sorted(play.record.turns.items()):
-        asked, told = messages_of(s, play.record, number, "<think>" * (thinks and begun))
+        asked, follow_up = messages_of(s, play.record, number, "<think>" if thinks and begun else "")
         first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
-        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + told))
+        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + follow_up))
         got, expected = last[len(first) :], whole[len(begin) :]
         if not whole.startswith(begin) or got != expected:
             at = max(0, first_difference([*got], [*expected]) - 8)
@@ -292,13 +293,13 @@ def rewritten(s: Subject, thinks: bool | None = None) -> str:
 
 def messages_of(s: Subject, record: Record, number: int, begun: str) -> tuple[list[dict], list[dict]]:
     """A conversation's prompt, and what follows up to its last answer; `begun`: what the template puts before one."""
-    end, told = end_of_turn(s), []
+    end, follow_up = end_of_turn(s), []
     asked = copy.deepcopy(s.trainer.chat_of(s.trainer.rows[number // 2]))
     asked[-1]["content"] += f" [talk {number}]"
     for turn, said in zip(record.turns[number][:-1], record.said.get(number, []), strict=False):
         text = begun + s.models.tokenizer.decode([i for i in turn.ids if i != end])
-        told += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
-    return asked, told
+        follow_up += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
+    return asked, follow_up
 
 
 def rendered(s: Subject, chat: list[dict]) -> str:

@@ -22,8 +22,8 @@ NUMBERS = re.compile(r"(?:\[talk(\d)\])+")
 
 def number_of(text: str) -> int | None:
     """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
-    found = NUMBERS.search("".join(text.split()))
-    return int(found[1]) if found else None
+    match = NUMBERS.search("".join(text.split()))
+    return int(match[1]) if match else None
 
 
 def numbers_in(text: str) -> set[int]:
@@ -62,7 +62,7 @@ class Record:
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
-        found = []
+        answers = []
         for prompt in prompts:
             number = number_of(self.tokenizer.decode(prompt)) or 0
             turns = self.turns.setdefault(number, [])
@@ -70,8 +70,8 @@ class Record:
             ids = script[min(len(turns), len(script) - 1)]
             first = 1 + 0.1 * number + 0.01 * len(turns)  # no two alike
             turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
-            found.append((turns[-1].ids, turns[-1].logprobs))
-        return found
+            answers.append((turns[-1].ids, turns[-1].logprobs))
+        return answers
 
     def environment(self) -> type:
         """The class of environments that writes this record."""
@@ -120,14 +120,15 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     """Answers of ids that their text, encoded anew, would not give; every third is cut off."""
     special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     plain = [i for i in range(len(tokenizer)) if i not in special]
-    draw, found = random.Random(0), []
+    draw, script = random.Random(0), []
     for count in ANSWERS:
         answers = []
         for _ in range(count):
-            cut = (len(found) + len(answers)) % 3 == 1
-            answers.append(odd_ids(tokenizer, plain, draw, ANSWER_TOKENS if cut else 5) + [end] * (not cut))
-        found.append(answers)
-    return found
+            cut = (len(script) + len(answers)) % 3 == 1
+            ids = odd_ids(tokenizer, plain, draw, ANSWER_TOKENS if cut else 5)
+            answers.append(ids if cut else [*ids, end])
+        script.append(answers)
+    return script
 
 
 def odd_ids(tokenizer, plain: list[int], draw: random.Random, count: int) -> list[int]:
@@ -146,13 +147,13 @@ def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list
     Args:
         begun: the template itself writes the tag with which a thought begins.
     """
-    found = []
+    script = []
     for number, count in enumerate(ANSWERS):
         answers = []
         for turn in range(count):
             thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
             text = f"{thought}Answer {number}{turn}"
             ids = tokenizer.encode(text, add_special_tokens=False)
-            answers.append(ids + [end] * (turn != 1))
-        found.append(answers)
-    return found
+            answers.append(ids if turn == 1 else [*ids, end])
+        script.append(answers)
+    return script
