@@ -9,6 +9,7 @@ from programs.verl_train.hydra import Override
 from programs.verl_train.overrides import Layout
 from programs.verl_train.settings import VERL, Config
 
+REASON = "each start has its own: verl empties the file that it is given"
 RUN_SCRIPT = file_text("job_files/run.sh")
 HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
@@ -34,7 +35,8 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
     if not config.slurm:
         start += "unset RAY_ADDRESS\n"  # the Ray of a --run is its own, in all its processes
     log = shlex.quote(str(Path(job.output) / "metrics"))
-    return with_values(RUN_SCRIPT, verl=VERL, start=start, log=log, overrides="\n".join(lines), python=python)
+    places = {"verl": VERL, "start": start, "log": log, "reason": REASON, "python": python}
+    return with_values(RUN_SCRIPT, **places, overrides="\n".join(lines))
 
 
 def write_script(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Loads the modules of a job, and tries whether its rewards need whole batches: MODULE TRIAL.json ENVIRONMENT…"""
+"""Load the modules of a job, and try its rewards on a batch and its parts: MODULE TRIAL.json ENVIRONMENT…"""
 
 import json
 import runpy
