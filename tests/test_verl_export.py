@@ -266,35 +266,25 @@ def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--missing_eos_penalty=1"], "missing_eos_penalty 1"),
-        (["--dynamic_sampling"], "dynamic_sampling True"),
-        (["--nodes=2"], "nodes 2"),
-        (["--algorithm=maxrl"], "advantage maxrl"),
-        (["--print"], "expected one of"),
-    ],
-)
-def test_what_needs_the_bundle_is_refused(tmp_path, capsys, flags, message):
-    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, *flags) == 2
-    error = capsys.readouterr().err
-    assert message in error and "expected" in error and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
     ("reward", "flags", "message"),
     [
-        ("from beside import UNIT\n" + PER_SAMPLE, [], "which imports beside.py"),
-        (PER_SAMPLE.replace("def near", "async def near"), [], "plain functions"),
-        ("WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), [], "the names WEIGHTS"),
-        (PER_SAMPLE, ["--reward={}/r.py:near*3"], "plain functions"),
-        (PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt: 1.0\n", [], "plain functions"),
+        (PER_SAMPLE, "--missing_eos_penalty=1", "missing_eos_penalty 1"),
+        (PER_SAMPLE, "--dynamic_sampling", "dynamic_sampling True"),
+        (PER_SAMPLE, "--nodes=2", "nodes 2"),
+        (PER_SAMPLE, "--algorithm=maxrl", "advantage maxrl"),
+        (PER_SAMPLE, "--print", "expected one of"),
+        (PER_SAMPLE, "--reward={}/r.py:near*3", "plain functions"),  # of two weights
+        (PER_SAMPLE.replace("def near", "async def near"), "", "plain functions"),
+        (PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt: 1.0\n", "", "plain functions"),
+        ("from beside import UNIT\n" + PER_SAMPLE, "", "which imports beside.py"),
+        ("WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), "", "the names WEIGHTS"),
     ],
 )
-def test_rewards_that_do_not_stand_alone_are_refused(tmp_path, capsys, reward, flags, message):
+def test_what_does_not_stand_alone_is_refused(tmp_path, capsys, reward, flags, message):
     (tmp_path / "beside.py").write_text("UNIT = 'kg'\n")
-    assert exported(tmp_path, reward, TEXT_ROWS, *(flag.format(tmp_path) for flag in flags)) == 2
-    assert message in capsys.readouterr().err
+    assert exported(tmp_path, reward, TEXT_ROWS, *flags.format(tmp_path).split()) == 2
+    error = capsys.readouterr().err
+    assert message in error and "expected" in error and not (tmp_path / "out").exists()
 
 
 def test_a_folder_with_files_of_these_names_is_left_alone(tmp_path, capsys):
