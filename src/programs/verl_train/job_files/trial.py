@@ -1,4 +1,4 @@
-"""Load the modules of a job, and try its rewards on a batch and its parts: MODULE TRIAL.json ENVIRONMENT…"""
+"""Load the modules of a job, and try its rewards on a batch: MODULE TRIAL.json ENVIRONMENT…"""
 
 import json
 import runpy
