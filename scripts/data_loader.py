@@ -28,41 +28,42 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#       103-142  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       145-148  bundle             Where this bundle and its embedded model, data and rewards lie
-#       151-282  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       285-305  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       308-584  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       587-718  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       721-901  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       904-941  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      944-1117  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1120-1182  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1185-1276  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1279-1287  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1290-1310  prompts            Prompts as token ids, for training and held out
-#     1313-1382  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1385-1395  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1398-1457  bad rows           Errors of rows, and limits
-#     1460-1501  media              Columns that hold images, video or audio
-#     1504-1659  messages           Chat messages
-#     1662-1830  json values        JSON values, one at a time, in bounded memory
-#     1833-1989  test checks        Tests that can be run at all
-#     1992-2148  answers and tests  Reference answers and tests, and the columns that may hold them
-#     2151-2228  passages           Texts that a question is about: passages, documents, tables
-#     2231-2449  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
-#     2452-2735  choices            Questions with choices
-#     2738-3136  forms              The forms that rows come in
-#     3139-3221  written rows       Rows that this script wrote before, or that verl reads
-#     3224-3401  form names         Forms by name, and which one a row has
-#     3404-3604  records            Records of each file format
-#     3607-3754  reading            Files, globs, hub and settings of reading
-#     3757-4080  writing            Rows written for each target
-#     4083-4394  row reader         Rows read, checked and counted
-#     4397-4548  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     4551-4616  inspection         Statistics of a data set
-#     4619-4660  held out           Held-out rows: which rows leave the training data, all those of a prompt together
-#     4663-4975  command            The command line
+#       104-143  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       146-149  bundle             Where this bundle and its embedded model, data and rewards lie
+#       152-283  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       286-306  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       309-585  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       588-719  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       722-902  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       905-942  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      945-1118  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1121-1183  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1186-1277  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1280-1288  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1291-1311  prompts            Prompts as token ids, for training and held out
+#     1314-1332  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1335-1404  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1407-1417  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1420-1479  bad rows           Errors of rows, and limits
+#     1482-1523  media              Columns that hold images, video or audio
+#     1526-1681  messages           Chat messages
+#     1684-1852  json values        JSON values, one at a time, in bounded memory
+#     1855-2011  test checks        Tests that can be run at all
+#     2014-2170  answers and tests  Reference answers and tests, and the columns that may hold them
+#     2173-2250  passages           Texts that a question is about: passages, documents, tables
+#     2253-2471  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2474-2757  choices            Questions with choices
+#     2760-3158  forms              The forms that rows come in
+#     3161-3240  written rows       Rows that this script wrote before, or that verl reads
+#     3243-3420  form names         Forms by name, and which one a row has
+#     3423-3623  records            Records of each file format
+#     3626-3773  reading            Files, globs, hub and settings of reading
+#     3776-4097  writing            Rows written for each target
+#     4100-4411  row reader         Rows read, checked and counted
+#     4414-4565  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     4568-4633  inspection         Statistics of a data set
+#     4636-4677  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4680-4992  command            The command line
 
 import argparse
 import array
@@ -1308,6 +1309,27 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
     return encode_text(tokenizer, joined_text(prompt))
+
+
+# ------------------------------------------------------------------------- verl layout (src/parts/data/verl_layout.py)
+
+VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+# of extra_info, beside columns
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
+
+
+def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
+    """(The column that holds it, extra_info.ground_truth_field, its text): the tests, else the answer, else none."""
+    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), None)
+    truth = "" if gold is None else row[gold]
+    if isinstance(truth, str):
+        return gold, gold or "none", truth
+    return gold, f"{gold}:json", json.dumps(truth, ensure_ascii=False)
+
+
+def info_key(name: str) -> str:
+    """A column's name in extra_info, which has names of its own."""
+    return f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -3138,9 +3160,6 @@ def marks_answer(value) -> bool:
 
 # ------------------------------------------------------------- written rows (src/programs/data_loader/written_rows.py)
 
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
-VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
-
 
 def as_ours(shape: Shape) -> None:
     """A row that this script wrote, for itself or for TRL: checked, and otherwise as it is."""
@@ -3794,19 +3813,17 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
     """
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
         return own_verl_row(row, index, split, data_source)
-    gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
-    truth = row.get(gold, "")
-    as_json = not isinstance(truth, str)
-    extra = {"index": index, "split": split, "ground_truth_field": f"{gold}:json" if as_json else gold}
+    (gold, field, truth), kind = ground_truth_of(row), kind_of(row)
+    extra = {"index": index, "split": split, "ground_truth_field": field}
     outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
     for name, value in row.items():
         if name not in ("prompt", gold, *outside):
-            extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
+            extra[info_key(name)] = value
     return {
         "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
-        "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
+        "reward_model": {"style": "rule", "ground_truth": truth},
         **outside,
         "extra_info": extra,
     }

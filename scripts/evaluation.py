@@ -58,44 +58,44 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     1859-2070  user code           What a reward is given: texts, copies of the columns, and a state of the process …
 #     2073-2335  reward forms        The forms that a reward function may have, loading one, and its arguments
 #     2338-2615  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2618-2770  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2773-2976  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2979-3119  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3122-3184  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3187-3442  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3445-3594  conversations       The record of a conversation with an environment, and what the environment says …
-#     3597-3752  play                Playing conversations of a policy with environments: all that are open are …
-#     3755-3937  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3940-4240  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4243-4253  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4256-4570  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4573-4740  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4743-4915  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4918-5123  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5126-5190  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5193-5209  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5212-5248  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5251-5401  paired tests        Intervals, paired tests, pass@k
-#     5404-5446  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5449-5556  settings            Settings
-#     5559-5636  extraction          Answers and formats found in completions
-#     5639-5678  rows and siblings   Rows, and the scripts beside this one
-#     5681-5978  tasks               What a task is; generation, mathematics, code
-#     5981-6103  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6106-6194  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6197-6245  prompts             Shots, templates, encoding
-#     6248-6335  cache               Completions that were computed before
-#     6338-6466  environment task    Conversations of the model with an environment
-#     6469-6548  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6551-6589  report              The table on the screen
-#     6592-6811  run                 Running the tasks
-#     6814-6866  task table          Tasks by name
-#     6869-6936  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     6939-7154  local model         A model of transformers: batched sampling and scoring
-#     7157-7262  vllm and servers    Models in vLLM and on servers
-#     7265-7290  models              Opening the models that were named
-#     7293-7307  comparison          Two runs compared, row by row
-#     7310-7353  command             The command line
+#     2618-2772  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2775-2980  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     2983-3123  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3126-3188  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3191-3446  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3449-3603  conversations       The record of a conversation with an environment, and what the environment says …
+#     3606-3764  play                Playing conversations of a policy with environments: all that are open are …
+#     3767-3949  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     3952-4252  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4255-4265  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4268-4582  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4585-4752  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4755-4927  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     4930-5135  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5138-5202  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5205-5221  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5224-5260  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5263-5413  paired tests        Intervals, paired tests, pass@k
+#     5416-5458  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5461-5568  settings            Settings
+#     5571-5648  extraction          Answers and formats found in completions
+#     5651-5690  rows and siblings   Rows, and the scripts beside this one
+#     5693-5990  tasks               What a task is; generation, mathematics, code
+#     5993-6115  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6118-6206  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6209-6257  prompts             Shots, templates, encoding
+#     6260-6347  cache               Completions that were computed before
+#     6350-6478  environment task    Conversations of the model with an environment
+#     6481-6560  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6563-6601  report              The table on the screen
+#     6604-6823  run                 Running the tasks
+#     6826-6878  task table          Tasks by name
+#     6881-6948  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     6951-7166  local model         A model of transformers: batched sampling and scoring
+#     7169-7274  vllm and servers    Models in vLLM and on servers
+#     7277-7302  models              Opening the models that were named
+#     7305-7319  comparison          Two runs compared, row by row
+#     7322-7365  command             The command line
 
 import argparse
 import ast
@@ -2680,11 +2680,11 @@ class Environments:
 
 def method_names(environment) -> list[str]:
     """Public functions of an environment's class, as TRL finds them."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_")]
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
 
     Args:
@@ -2697,19 +2697,19 @@ def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
     expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
     generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
     except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
-        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], what: str) -> None:
+def check_hooks(environment, names: list[str], subject: str) -> None:
     """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
     form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
         if name not in names:
             continue
@@ -2717,22 +2717,24 @@ def check_hooks(environment, names: list[str], what: str) -> None:
         try:
             signature.bind(*arguments)
         except TypeError as error:
-            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
-    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
-    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
     try:
         environment, other = make(), make()
     except Exception as error:
         where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
-    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     names = method_names(environment)
-    check_hooks(environment, names, what)
-    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    check_hooks(environment, names, subject)
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
 
@@ -2748,19 +2750,19 @@ def load_environments(spec: str) -> Environments:
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
     known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
-    found = members.get(name)
-    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
-    if not isinstance(found, dict):
-        return Environments({None: environment_kind(name, found, file, spec)})
-    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
-    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
 def fault_place(error: BaseException, file: str) -> str:
     """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (own or frames or [None])[-1]
+    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (in_file or frames or [None])[-1]
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
@@ -2817,10 +2819,10 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     before, *blocks = text.split("<tool_call>")
     calls = []
     for block in blocks:
-        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
-        if not found:
+        match = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
-        name, body = found[1].strip(), found[2]
+        name, body = match[1].strip(), match[2]
         pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
         known = types.get(name, {})
         calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
@@ -2848,10 +2850,10 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
         if block.startswith("["):
             calls += [call_of_json(value) for value in json.loads(block)]
             continue
-        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
-        if not found:
+        match = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
-        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+        calls.append(tool_call(match[1], json.loads(match[3]), match[2] or ""))
     return before, calls
 
 
@@ -2875,10 +2877,12 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
         return text, []
     tree = ast.parse(rest, mode="eval").body
-    found = tree.elts if isinstance(tree, ast.List) else []
-    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+    elements = tree.elts if isinstance(tree, ast.List) else []
+    if not elements or not all(
+        isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements
+    ):
         raise BadCall("calls have the form [name(key=value)]")
-    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in elements]
     if any(key is None for _, arguments in pairs for key, _ in arguments):
         raise BadCall("an argument has the form key=value")
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
@@ -2916,9 +2920,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         not choice or choice in known,
         f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
     )
-    own = getattr(tokenizer, "response_template", None)
-    if own and choice in ("", "template"):
-        return own
+    response_template = getattr(tokenizer, "response_template", None)
+    if response_template and choice in ("", "template"):
+        return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
     text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
@@ -2927,13 +2931,13 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    found = trl_response_template(tokenizer)
-    if found is None:
+    trl_template = trl_response_template(tokenizer)
+    if trl_template is None:
         raise UserError(
             f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
             "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
         )
-    return found
+    return trl_template
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -2969,8 +2973,8 @@ def read_answer(
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
     except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
         return {"role": "assistant", "content": text}, ""
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
@@ -3058,12 +3062,12 @@ def leave_behind(thread: threading.Thread) -> None:
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
     """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
-    found = outcomes[: len(calls)]
+    made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
-    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
-    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
-    rest = len(calls) - len(found) - len(missing)
-    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
+    missing = [Outcome(error=late, seconds=spent)] if len(made) < len(calls) else []
+    rest = len(calls) - len(made) - len(missing)
+    return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
 
 
 def check_loop() -> None:
@@ -3132,8 +3136,8 @@ def sanitizes(tokenizer) -> bool:
 def control_tokens(tokenizer, template: str) -> list[str]:
     """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
-    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(found, key=len, reverse=True)
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
@@ -3158,10 +3162,10 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
         as_letters = i % 2 == 0
-        own = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
             raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += own
+        ids += encoded
     return ids
 
 
@@ -3423,20 +3427,20 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
         return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
 
     bridge = TurnBridge(tokenizer, end_ids, settings)
-    found = problem(bridge)
-    if not found:
+    fault = problem(bridge)
+    if not fault:
         return bridge
     other = training_template(tokenizer)
     if other:
         bridge = TurnBridge(tokenizer, end_ids, settings, other)
         if not problem(bridge):
             say(
-                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                f"note: the chat template cannot be continued turn by turn: {fault}; sampling and training with "
                 "TRL's form of it, which keeps earlier turns: serve the model with that one too"
             )
             return bridge
     raise UserError(
-        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        f"the chat template cannot be continued turn by turn: {fault}; expected one whose rendering of a conversation "
         'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
         "true or false}, or another model"
     )
@@ -3491,6 +3495,11 @@ class Conversation:
         """How messages name it."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
+    @property
+    def label(self) -> str:
+        """How messages name it with its environment."""
+        return f"environment {self.kind.name}, {self.row}"
+
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
     """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
@@ -3499,8 +3508,8 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         EnvironmentFault: it raised.
     """
     outcomes, waiting = [], {}
-    for i, (talk, arguments) in enumerate(calls):
-        bound = functools.partial(getattr(talk.environment, method), **arguments)
+    for i, (conversation, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(conversation.environment, method), **arguments)
         outcomes.append(Outcome())
         if inspect.iscoroutinefunction(bound.func):
             waiting[i] = [bound]
@@ -3508,35 +3517,35 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except Exception as error:
-            raise environment_fault(talk.kind, method, talk.row, error) from error
-    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
-        outcomes[i] = found[0]
-    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+            raise environment_fault(conversation.kind, method, conversation.row, error) from error
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = results[0]
+    return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
-def checked(method: str, talk: Conversation, outcome: Outcome):
+def checked(method: str, conversation: Conversation, outcome: Outcome):
     """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
     if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
-        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
     return outcome.value
 
 
-def checked_text(method: str, talk: Conversation, value) -> str | None:
+def checked_text(method: str, conversation: Conversation, value) -> str | None:
     """A string or None that an environment returned."""
     if value is None or isinstance(value, str):
         return value
     got = f"{method} returned a {type(value).__name__}"
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+    raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
-def checked_number(what: str, talk: Conversation, value) -> float:
+def checked_number(name: str, conversation: Conversation, value) -> float:
     """A finite number that an environment gave."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
@@ -3571,23 +3580,23 @@ def missing_tool(name: str, /, **arguments) -> None:
     raise ValueError(f"Tool {name} not found.")
 
 
-def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     """The tool calls of the last answer, to be made in order."""
     calls = []
-    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+    for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
-        known = name in talk.kind.tool_names
-        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        known = name in conversation.kind.tool_names
+        tool = getattr(conversation.environment, name) if known else functools.partial(missing_tool, name)
         calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
     return calls
 
 
-def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
     """The results of the last answer's tool calls as messages."""
     messages = []
-    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+    for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
-        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
@@ -3599,124 +3608,127 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
     """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
-    talks, calls = [], []
+    conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
-        talks.append(talk)
-        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
-    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
-        said = checked_text("reset", talk, value)
+        conversations.append(conversation)
+        calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
-            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            message = conversation.messages[at]
+            conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
-            raise UserError(f"environment {talk.kind.name}, {what}") from error
-        length = len(talk.prompt_ids)
+            got = f"{conversation.label}: got a prompt that the template refuses"
+            raise UserError(f"{got} ({error}); try other roles") from error
+        length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
-    return talks
+    return conversations
 
 
-def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
     """Append a sampled answer; return its text and what is wrong with its tool calls."""
-    before = talk.ids
-    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
-    talk.response_ids += ids
-    talk.response_mask += [1] * len(ids)
-    talk.rollout_logprobs += logprobs
-    talk.finished = bridge.ends(ids)
+    before = conversation.ids
+    conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
+    conversation.response_ids += ids
+    conversation.response_mask += [1] * len(ids)
+    conversation.rollout_logprobs += logprobs
+    conversation.finished = bridge.ends(ids)
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
-    if talk.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
-    talk.messages.append(message)
+    if conversation.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+    conversation.messages.append(message)
     return text, problem
 
 
-def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
     """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
-    said, jobs = [[] for _ in talks], {}
-    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+    said, jobs = [[] for _ in conversations], {}
+    for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
-            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + 1
             said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
-        elif talk.messages[-1].get("tool_calls"):
-            jobs |= {} if last else {i: tool_job(talk, limits)}
-            talk.ended_by = "turns" if last else ""
-        elif talk.kind.talks:
-            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        elif conversation.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(conversation, limits)}
+            conversation.ended_by = "turns" if last else ""
+        elif conversation.kind.talks:
+            jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
-            talk.ended_by = "answer"
-    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
-    for i, outcomes in zip(jobs, found, strict=True):
-        talk = talks[i]
-        talk.seconds += sum(outcome.seconds for outcome in outcomes)
-        if talk.messages[-1].get("tool_calls"):
-            said[i] = tool_messages(talk, outcomes, limits)
+            conversation.ended_by = "answer"
+    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, results, strict=True):
+        conversation = conversations[i]
+        conversation.seconds += sum(outcome.seconds for outcome in outcomes)
+        if conversation.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(conversation, outcomes, limits)
             continue
-        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        reply = checked_text("reply", conversation, checked("reply", conversation, outcomes[0]))
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
-        talk.ended_by = "reply" if reply is None else ""
-    for talk in talks:
-        take_turn_reward(talk)
+        conversation.ended_by = "reply" if reply is None else ""
+    for conversation in conversations:
+        take_turn_reward(conversation)
     return said
 
 
-def take_turn_reward(talk: Conversation) -> None:
+def take_turn_reward(conversation: Conversation) -> None:
     """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
-    value = getattr(talk.environment, "turn_reward", 0.0)
-    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    value = getattr(conversation.environment, "turn_reward", 0.0)
+    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
-        talk.environment.turn_reward = 0.0
+        conversation.environment.turn_reward = 0.0
 
 
-def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
     """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
-    if talk.ended_by or not messages:
+    if conversation.ended_by or not messages:
         return
     if last:
-        talk.ended_by = "turns"
+        conversation.ended_by = "turns"
         return
-    start, end = talk.spans[-1]
-    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
-    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
-        talk.ended_by = "tokens"
+    start, end = conversation.spans[-1]
+    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        conversation.ended_by = "tokens"
         return
-    talk.messages += messages
-    talk.response_ids += between
-    talk.response_mask += [0] * len(between)
-    talk.rollout_logprobs += [0.0] * len(between)
+    conversation.messages += messages
+    conversation.response_ids += between
+    conversation.response_mask += [0] * len(between)
+    conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def take_turn(
+    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
+) -> None:
     """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
-    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
-    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
-        go_on(talk, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
+        go_on(conversation, messages, last, bridge, limits)
 
 
-def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
-    scoring = [talk for talk in talks if talk.kind.scores]
-    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
-    for talk, value in zip(scoring, values, strict=True):
-        talk.score = None if value is None else checked_number("get_reward", talk, value)
-    for talk in talks:
-        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
-            talk.score = sum(talk.turn_rewards)
-        if talk.score is not None:
-            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+    scoring = [c for c in conversations if c.kind.scores]
+    values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
+    for conversation, value in zip(scoring, values, strict=True):
+        conversation.score = None if value is None else checked_number("get_reward", conversation, value)
+    for conversation in conversations:
+        if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
+            conversation.score = sum(conversation.turn_rewards)
+        if conversation.score is not None:
+            conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
 def play(
@@ -3739,17 +3751,17 @@ def play(
     Raises:
         EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
     """
-    talks = begin(rows, environments, bridge, limits)
-    for talk in talks:
-        talk.form = form
+    conversations = begin(rows, environments, bridge, limits)
+    for conversation in conversations:
+        conversation.form = form
     for turn in range(limits.turns):
-        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
         if not now:
             break
-        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
         take_turn(now, sampled, last, bridge, limits)
-    score_all(talks, limits)
-    return talks
+    score_all(conversations, limits)
+    return conversations
 
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
@@ -3895,26 +3907,26 @@ def playable_rows(
     return kept
 
 
-def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
     """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
 
     The first name is what a held-out row's full marks are: the environment's if it pays.
     """
     parts = {}
     if reward.functions:
-        seen, said = as_rewards_see(rows, talks)
-        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+        seen, said = as_rewards_see(rows, conversations)
+        parts = reward(seen, said, [t.response_ids for t in conversations])[1]
     scored = any(kind.scores for kind in setup.environments.kinds.values())
-    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
-    parts = own | parts if scored else parts | own
+    environment_score = {OF_ENVIRONMENT: [c.score for c in conversations]}
+    parts = environment_score | parts if scored else parts | environment_score
     return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
 
 
-def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows with the prompts that began their conversations, and the messages after these."""
     begun = [message_count(row) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:
@@ -3927,14 +3939,14 @@ def message_count(row: dict) -> int:
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
-def pieces(tokenizer, talk: Conversation) -> list[dict]:
+def pieces(tokenizer, conversation: Conversation) -> list[dict]:
     """The text after the prompt, in pieces that were sampled and pieces that were not."""
-    found, end_before = [], 0
-    for start, end in talk.spans:
-        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
-            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+    parts, end_before, all_ids = [], 0, conversation.response_ids
+    for start, end in conversation.spans:
+        for sampled, ids in ((False, all_ids[end_before:start]), (True, all_ids[start:end])):
+            parts += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
         end_before = end
-    return found
+    return parts
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -6384,19 +6396,19 @@ class EnvironmentTask(Task):
         each = [{**example, "sample": i} for example in examples for i in range(config.n)]
         cache = ResultCache(config, model, "conversation")
         try:
-            records = shared_out(lambda mine, _: self.records(config, setup, model, mine, cache), each, None)
+            records = shared_out(lambda examples, _: self.records(config, setup, model, examples, cache), each, None)
         finally:
             cache.close()
         grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
         return examples, grouped, cache.hits
 
-    def records(self, config: Config, setup: PlaySetup, model, mine: list[dict], cache: ResultCache) -> list[dict]:
+    def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""
-        answer = answers_of(config, model, mine, cache)
-        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
-        scores = score_talks(setup, mine, talks, self.reward)
+        answer = answers_of(config, model, examples, cache)
+        conversations = play(examples, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        scores = score_talks(setup, examples, conversations, self.reward)
         weights = score_weights(self.reward, scores[0]) if scores else {}
-        return [conversation_record(model, talk, own, weights) for talk, own in zip(talks, scores, strict=True)]
+        return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
 
     def values_of(self, records: list[list[dict]]) -> dict:
         """Values of each metric over the rows."""
@@ -6404,19 +6416,19 @@ class EnvironmentTask(Task):
         for name in ("turns", "calls", "tool_seconds"):
             values[name] = dataclasses.replace(values[name], higher_is_better=None)
         del values["failures"]
-        failed, calls = ([sum(r["metrics"][name] for r in own) for own in records] for name in ("failures", "calls"))
+        failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
         values["failure_frac"] = Values(failed, calls, higher_is_better=False)
         return values | pass_values(records, "accuracy", self.ks)
 
 
-def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
+def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
     """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
     from tqdm import tqdm
 
     generate = model.turns()
 
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        samples = [mine[number]["sample"] for number in numbers]
+        samples = [examples[number]["sample"] for number in numbers]
         asked = [
             Request(ids=ids, sample=sample, limit=config.max_new_tokens)
             for ids, sample in zip(prompts, samples, strict=True)
@@ -6433,36 +6445,36 @@ def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
 
             generate([asked[i] for i in missing], done, [numbers[i] for i in missing])
         ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
-        return [(own, [0.0] * len(own)) for own in ids]
+        return [(answer_ids, [0.0] * len(answer_ids)) for answer_ids in ids]
 
     return answer
 
 
-def conversation_record(model, talk: Conversation, scores: dict, weights: dict) -> dict:
+def conversation_record(model, conversation: Conversation, scores: dict, weights: dict) -> dict:
     """A conversation for samples.jsonl, with its metrics."""
-    said = [visible_text(model.tokenizer, talk.response_ids[start:end], model.eos_ids) for start, end in talk.spans]
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     first = next(iter(scores.values()))
     metrics = {
         "score": sum(weights[name] * value for name, value in scores.items() if value is not None),
         "accuracy": float(first is not None and first >= 1.0),
         **scores,
-        "turns": len(talk.spans),
-        "calls": talk.calls,
-        "failures": talk.failures,
-        "limit_frac": float(talk.ended_by in ("turns", "tokens")),
-        "tool_seconds": talk.seconds,
-        "length_tokens": sum(talk.response_mask),
+        "turns": len(conversation.spans),
+        "calls": conversation.calls,
+        "failures": conversation.failures,
+        "limit_frac": float(conversation.ended_by in ("turns", "tokens")),
+        "tool_seconds": conversation.seconds,
+        "length_tokens": sum(conversation.response_mask),
     }
     return {
-        "text": "\n".join(said),
-        "tokens": sum(talk.response_mask),
-        "finish": talk.ended_by,
+        "text": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
+        "tokens": sum(conversation.response_mask),
+        "finish": conversation.ended_by,
         "metrics": metrics,
         "extracted": None,
-        "reason": f"ended by {talk.ended_by}",
-        "turn_rewards": talk.turn_rewards,
-        "messages": talk.messages,
-        "pieces": pieces(model.tokenizer, talk),
+        "reason": f"ended by {conversation.ended_by}",
+        "turn_rewards": conversation.turn_rewards,
+        "messages": conversation.messages,
+        "pieces": pieces(model.tokenizer, conversation),
     }
 
 

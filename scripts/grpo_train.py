@@ -56,44 +56,44 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     2215-2421  user code              What a reward is given: texts, copies of the columns, and a state of the …
 #     2424-2686  reward forms           The forms that a reward function may have, loading one, and its arguments
 #     2689-2903  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2906-3081  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3084-3287  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3290-3430  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3433-3495  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3498-3753  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3756-3905  conversations          The record of a conversation with an environment, and what the environment …
-#     3908-4075  play                   Playing conversations of a policy with environments: all that are open are …
-#     4078-4232  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4235-4548  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4551-4696  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4699-4770  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4773-4849  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4852-4870  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4873-5123  memory                 The memory that a run will need, from the shape of its networks
-#     5126-5201  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5204-5308  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5311-5436  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5439-5485  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5488-5577  summary                summary.json and the lines at the end of a run
-#     5580-5694  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5697-5715  paired tests           Intervals, paired tests, pass@k
-#     5718-6115  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6118-6136  data                   Prompts as a data set
-#     6139-6208  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6211-6282  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6285-6333  trl arguments          Our settings as TRL's
-#     6336-6513  rewards                Rewards as TRL calls them, checked and logged
-#     6516-6590  stages                 Stages of rewards over a run
-#     6593-6721  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6724-6835  evaluation             Held-out evaluation with greedy completions
-#     6838-6896  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6899-6990  checkpoints            Resume points, and the exported model
-#     6993-7114  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7117-7415  trainer                TRL's trainer with exact resume and our logs
-#     7418-7503  prepare                All that is loaded and checked before the first step
-#     7506-7550  memory                 The memory that a run will need
-#     7553-7603  dry run                --dry_run: settings, batch arithmetic, memory
-#     7606-7694  run                    The run and the command line
+#     2906-3083  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3086-3291  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3294-3434  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3437-3499  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3502-3757  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3760-3914  conversations          The record of a conversation with an environment, and what the environment …
+#     3917-4087  play                   Playing conversations of a policy with environments: all that are open are …
+#     4090-4244  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4247-4560  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4563-4708  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4711-4782  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4785-4861  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4864-4882  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4885-5135  memory                 The memory that a run will need, from the shape of its networks
+#     5138-5213  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5216-5320  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5323-5448  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5451-5499  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5502-5591  summary                summary.json and the lines at the end of a run
+#     5594-5708  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5711-5729  paired tests           Intervals, paired tests, pass@k
+#     5732-6129  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6132-6150  data                   Prompts as a data set
+#     6153-6222  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6225-6296  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6299-6347  trl arguments          Our settings as TRL's
+#     6350-6527  rewards                Rewards as TRL calls them, checked and logged
+#     6530-6604  stages                 Stages of rewards over a run
+#     6607-6736  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6739-6850  evaluation             Held-out evaluation with greedy completions
+#     6853-6911  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6914-7005  checkpoints            Resume points, and the exported model
+#     7008-7129  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7132-7430  trainer                TRL's trainer with exact resume and our logs
+#     7433-7518  prepare                All that is loaded and checked before the first step
+#     7521-7565  memory                 The memory that a run will need
+#     7568-7618  dry run                --dry_run: settings, batch arithmetic, memory
+#     7621-7709  run                    The run and the command line
 
 import argparse
 import ast
@@ -2968,11 +2968,11 @@ class Environments:
 
 def method_names(environment) -> list[str]:
     """Public functions of an environment's class, as TRL finds them."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_")]
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
 
     Args:
@@ -2985,19 +2985,19 @@ def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
     expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
     generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
     except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
-        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], what: str) -> None:
+def check_hooks(environment, names: list[str], subject: str) -> None:
     """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
     form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
         if name not in names:
             continue
@@ -3005,22 +3005,24 @@ def check_hooks(environment, names: list[str], what: str) -> None:
         try:
             signature.bind(*arguments)
         except TypeError as error:
-            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
-    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
-    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
     try:
         environment, other = make(), make()
     except Exception as error:
         where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
-    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     names = method_names(environment)
-    check_hooks(environment, names, what)
-    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    check_hooks(environment, names, subject)
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
 
@@ -3036,12 +3038,12 @@ def load_environments(spec: str) -> Environments:
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
     known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
-    found = members.get(name)
-    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
-    if not isinstance(found, dict):
-        return Environments({None: environment_kind(name, found, file, spec)})
-    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
-    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
 def load_tools(spec: str) -> Environments:
@@ -3053,25 +3055,25 @@ def load_tools(spec: str) -> Environments:
     file, _, names = spec.rpartition(":")
     need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
     members = vars(import_file("tools", spec, file))
-    known, found = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
+    known, functions = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
     for name in map(str.strip, names.split(",")):
         near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
         need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
         function = members[name]
         called = function.__name__  # what transformers and TRL show to the model
-        need(called not in (*HOOKS, *found), f"got tools {spec!r}: {called!r} is taken; try another name for it")
-        found[called] = function
-    methods = {"reset": lambda self, **row: None, **{name: staticmethod(function) for name, function in found.items()}}
+        need(called not in (*HOOKS, *functions), f"got tools {spec!r}: {called!r} is taken; try another name for it")
+        functions[called] = function
+    methods = {"reset": lambda self, **row: None, **{name: staticmethod(f) for name, f in functions.items()}}
     make = type("Tools", (), methods)
-    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in found]
+    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in functions]
     return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
 
 
 def fault_place(error: BaseException, file: str) -> str:
     """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (own or frames or [None])[-1]
+    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (in_file or frames or [None])[-1]
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
@@ -3128,10 +3130,10 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     before, *blocks = text.split("<tool_call>")
     calls = []
     for block in blocks:
-        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
-        if not found:
+        match = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
-        name, body = found[1].strip(), found[2]
+        name, body = match[1].strip(), match[2]
         pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
         known = types.get(name, {})
         calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
@@ -3159,10 +3161,10 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
         if block.startswith("["):
             calls += [call_of_json(value) for value in json.loads(block)]
             continue
-        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
-        if not found:
+        match = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
-        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+        calls.append(tool_call(match[1], json.loads(match[3]), match[2] or ""))
     return before, calls
 
 
@@ -3186,10 +3188,12 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
         return text, []
     tree = ast.parse(rest, mode="eval").body
-    found = tree.elts if isinstance(tree, ast.List) else []
-    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+    elements = tree.elts if isinstance(tree, ast.List) else []
+    if not elements or not all(
+        isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements
+    ):
         raise BadCall("calls have the form [name(key=value)]")
-    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in elements]
     if any(key is None for _, arguments in pairs for key, _ in arguments):
         raise BadCall("an argument has the form key=value")
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
@@ -3227,9 +3231,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         not choice or choice in known,
         f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
     )
-    own = getattr(tokenizer, "response_template", None)
-    if own and choice in ("", "template"):
-        return own
+    response_template = getattr(tokenizer, "response_template", None)
+    if response_template and choice in ("", "template"):
+        return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
     text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
@@ -3238,13 +3242,13 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    found = trl_response_template(tokenizer)
-    if found is None:
+    trl_template = trl_response_template(tokenizer)
+    if trl_template is None:
         raise UserError(
             f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
             "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
         )
-    return found
+    return trl_template
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -3280,8 +3284,8 @@ def read_answer(
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
     except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
         return {"role": "assistant", "content": text}, ""
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
@@ -3369,12 +3373,12 @@ def leave_behind(thread: threading.Thread) -> None:
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
     """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
-    found = outcomes[: len(calls)]
+    made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
-    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
-    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
-    rest = len(calls) - len(found) - len(missing)
-    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
+    missing = [Outcome(error=late, seconds=spent)] if len(made) < len(calls) else []
+    rest = len(calls) - len(made) - len(missing)
+    return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
 
 
 def check_loop() -> None:
@@ -3443,8 +3447,8 @@ def sanitizes(tokenizer) -> bool:
 def control_tokens(tokenizer, template: str) -> list[str]:
     """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
-    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(found, key=len, reverse=True)
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
@@ -3469,10 +3473,10 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
         as_letters = i % 2 == 0
-        own = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
             raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += own
+        ids += encoded
     return ids
 
 
@@ -3734,20 +3738,20 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
         return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
 
     bridge = TurnBridge(tokenizer, end_ids, settings)
-    found = problem(bridge)
-    if not found:
+    fault = problem(bridge)
+    if not fault:
         return bridge
     other = training_template(tokenizer)
     if other:
         bridge = TurnBridge(tokenizer, end_ids, settings, other)
         if not problem(bridge):
             say(
-                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                f"note: the chat template cannot be continued turn by turn: {fault}; sampling and training with "
                 "TRL's form of it, which keeps earlier turns: serve the model with that one too"
             )
             return bridge
     raise UserError(
-        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        f"the chat template cannot be continued turn by turn: {fault}; expected one whose rendering of a conversation "
         'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
         "true or false}, or another model"
     )
@@ -3802,6 +3806,11 @@ class Conversation:
         """How messages name it."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
+    @property
+    def label(self) -> str:
+        """How messages name it with its environment."""
+        return f"environment {self.kind.name}, {self.row}"
+
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
     """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
@@ -3810,8 +3819,8 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         EnvironmentFault: it raised.
     """
     outcomes, waiting = [], {}
-    for i, (talk, arguments) in enumerate(calls):
-        bound = functools.partial(getattr(talk.environment, method), **arguments)
+    for i, (conversation, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(conversation.environment, method), **arguments)
         outcomes.append(Outcome())
         if inspect.iscoroutinefunction(bound.func):
             waiting[i] = [bound]
@@ -3819,35 +3828,35 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except Exception as error:
-            raise environment_fault(talk.kind, method, talk.row, error) from error
-    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
-        outcomes[i] = found[0]
-    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+            raise environment_fault(conversation.kind, method, conversation.row, error) from error
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = results[0]
+    return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
-def checked(method: str, talk: Conversation, outcome: Outcome):
+def checked(method: str, conversation: Conversation, outcome: Outcome):
     """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
     if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
-        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
     return outcome.value
 
 
-def checked_text(method: str, talk: Conversation, value) -> str | None:
+def checked_text(method: str, conversation: Conversation, value) -> str | None:
     """A string or None that an environment returned."""
     if value is None or isinstance(value, str):
         return value
     got = f"{method} returned a {type(value).__name__}"
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+    raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
-def checked_number(what: str, talk: Conversation, value) -> float:
+def checked_number(name: str, conversation: Conversation, value) -> float:
     """A finite number that an environment gave."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
@@ -3882,23 +3891,23 @@ def missing_tool(name: str, /, **arguments) -> None:
     raise ValueError(f"Tool {name} not found.")
 
 
-def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     """The tool calls of the last answer, to be made in order."""
     calls = []
-    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+    for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
-        known = name in talk.kind.tool_names
-        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        known = name in conversation.kind.tool_names
+        tool = getattr(conversation.environment, name) if known else functools.partial(missing_tool, name)
         calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
     return calls
 
 
-def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
     """The results of the last answer's tool calls as messages."""
     messages = []
-    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+    for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
-        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
@@ -3910,124 +3919,127 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
     """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
-    talks, calls = [], []
+    conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
-        talks.append(talk)
-        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
-    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
-        said = checked_text("reset", talk, value)
+        conversations.append(conversation)
+        calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
-            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            message = conversation.messages[at]
+            conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
-            raise UserError(f"environment {talk.kind.name}, {what}") from error
-        length = len(talk.prompt_ids)
+            got = f"{conversation.label}: got a prompt that the template refuses"
+            raise UserError(f"{got} ({error}); try other roles") from error
+        length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
-    return talks
+    return conversations
 
 
-def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
     """Append a sampled answer; return its text and what is wrong with its tool calls."""
-    before = talk.ids
-    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
-    talk.response_ids += ids
-    talk.response_mask += [1] * len(ids)
-    talk.rollout_logprobs += logprobs
-    talk.finished = bridge.ends(ids)
+    before = conversation.ids
+    conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
+    conversation.response_ids += ids
+    conversation.response_mask += [1] * len(ids)
+    conversation.rollout_logprobs += logprobs
+    conversation.finished = bridge.ends(ids)
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
-    if talk.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
-    talk.messages.append(message)
+    if conversation.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+    conversation.messages.append(message)
     return text, problem
 
 
-def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
     """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
-    said, jobs = [[] for _ in talks], {}
-    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+    said, jobs = [[] for _ in conversations], {}
+    for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
-            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + 1
             said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
-        elif talk.messages[-1].get("tool_calls"):
-            jobs |= {} if last else {i: tool_job(talk, limits)}
-            talk.ended_by = "turns" if last else ""
-        elif talk.kind.talks:
-            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        elif conversation.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(conversation, limits)}
+            conversation.ended_by = "turns" if last else ""
+        elif conversation.kind.talks:
+            jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
-            talk.ended_by = "answer"
-    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
-    for i, outcomes in zip(jobs, found, strict=True):
-        talk = talks[i]
-        talk.seconds += sum(outcome.seconds for outcome in outcomes)
-        if talk.messages[-1].get("tool_calls"):
-            said[i] = tool_messages(talk, outcomes, limits)
+            conversation.ended_by = "answer"
+    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, results, strict=True):
+        conversation = conversations[i]
+        conversation.seconds += sum(outcome.seconds for outcome in outcomes)
+        if conversation.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(conversation, outcomes, limits)
             continue
-        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        reply = checked_text("reply", conversation, checked("reply", conversation, outcomes[0]))
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
-        talk.ended_by = "reply" if reply is None else ""
-    for talk in talks:
-        take_turn_reward(talk)
+        conversation.ended_by = "reply" if reply is None else ""
+    for conversation in conversations:
+        take_turn_reward(conversation)
     return said
 
 
-def take_turn_reward(talk: Conversation) -> None:
+def take_turn_reward(conversation: Conversation) -> None:
     """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
-    value = getattr(talk.environment, "turn_reward", 0.0)
-    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    value = getattr(conversation.environment, "turn_reward", 0.0)
+    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
-        talk.environment.turn_reward = 0.0
+        conversation.environment.turn_reward = 0.0
 
 
-def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
     """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
-    if talk.ended_by or not messages:
+    if conversation.ended_by or not messages:
         return
     if last:
-        talk.ended_by = "turns"
+        conversation.ended_by = "turns"
         return
-    start, end = talk.spans[-1]
-    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
-    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
-        talk.ended_by = "tokens"
+    start, end = conversation.spans[-1]
+    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        conversation.ended_by = "tokens"
         return
-    talk.messages += messages
-    talk.response_ids += between
-    talk.response_mask += [0] * len(between)
-    talk.rollout_logprobs += [0.0] * len(between)
+    conversation.messages += messages
+    conversation.response_ids += between
+    conversation.response_mask += [0] * len(between)
+    conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def take_turn(
+    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
+) -> None:
     """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
-    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
-    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
-        go_on(talk, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
+        go_on(conversation, messages, last, bridge, limits)
 
 
-def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
-    scoring = [talk for talk in talks if talk.kind.scores]
-    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
-    for talk, value in zip(scoring, values, strict=True):
-        talk.score = None if value is None else checked_number("get_reward", talk, value)
-    for talk in talks:
-        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
-            talk.score = sum(talk.turn_rewards)
-        if talk.score is not None:
-            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+    scoring = [c for c in conversations if c.kind.scores]
+    values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
+    for conversation, value in zip(scoring, values, strict=True):
+        conversation.score = None if value is None else checked_number("get_reward", conversation, value)
+    for conversation in conversations:
+        if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
+            conversation.score = sum(conversation.turn_rewards)
+        if conversation.score is not None:
+            conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
 def play(
@@ -4050,28 +4062,28 @@ def play(
     Raises:
         EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
     """
-    talks = begin(rows, environments, bridge, limits)
-    for talk in talks:
-        talk.form = form
+    conversations = begin(rows, environments, bridge, limits)
+    for conversation in conversations:
+        conversation.form = form
     for turn in range(limits.turns):
-        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
         if not now:
             break
-        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
         take_turn(now, sampled, last, bridge, limits)
-    score_all(talks, limits)
-    return talks
+    score_all(conversations, limits)
+    return conversations
 
 
-def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
     """Means over conversations, for the log of a run."""
-    n, calls = len(talks), sum(talk.calls for talk in talks)
+    n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
-        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
-        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,
+        "rollout/limit_frac": sum(c.ended_by in ("turns", "tokens") for c in conversations) / n,
         "tool/calls_mean": calls / n,
-        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
-        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+        "tool/failure_frac": sum(c.failures for c in conversations) / max(1, calls),
+        "tool/seconds": sum(c.seconds for c in conversations) / n,
     }
 
 
@@ -4210,11 +4222,11 @@ def playable_rows(
     return kept
 
 
-def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows with the prompts that began their conversations, and the messages after these."""
     begun = [message_count(row) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def message_count(row: dict) -> int:
@@ -4222,14 +4234,14 @@ def message_count(row: dict) -> int:
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
-def pieces(tokenizer, talk: Conversation) -> list[dict]:
+def pieces(tokenizer, conversation: Conversation) -> list[dict]:
     """The text after the prompt, in pieces that were sampled and pieces that were not."""
-    found, end_before = [], 0
-    for start, end in talk.spans:
-        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
-            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+    parts, end_before, all_ids = [], 0, conversation.response_ids
+    for start, end in conversation.spans:
+        for sampled, ids in ((False, all_ids[end_before:start]), (True, all_ids[start:end])):
+            parts += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
         end_before = end
-    return found
+    return parts
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -5461,8 +5473,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    # a single success among many zeros is no level to fall from
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    high = [score - min(scores) > 0.5 * drop for score in scores]  # a single success among zeros is no level
+    lasting = bool(high) and (high[0] or sum(high) > 1)
+    at_lowest = alike and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
@@ -6607,9 +6621,9 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
     kinds = environments.kinds.values()
     if not any(map(pays, kinds)):
         return
-    own = {OF_ENVIRONMENT: environment_score}
+    environment_part = {OF_ENVIRONMENT: environment_score}
     scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
-    scorer.functions = own | scorer.functions if scored else scorer.functions | own
+    scorer.functions = environment_part | scorer.functions if scored else scorer.functions | environment_part
     for stage in stages:
         stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
     scorer.enter(stages[0])
@@ -6617,8 +6631,8 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
 
 def end_ids_of(config: Config, tokenizer) -> list[int]:
     """The tokens that end an answer, as TRL has them, without the weights."""
-    found = generation_settings(base_of(config.model)).eos_token_id
-    return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
+    ids = generation_settings(base_of(config.model)).eos_token_id
+    return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
 
 
 def prepare_conversations(
@@ -6647,10 +6661,10 @@ def check_sampling_apart(trainer) -> None:
         "--use_vllm server": trainer.use_vllm and trainer.vllm_mode == "server",
         "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
     }
-    found = [name for name, given in together.items() if given and world()[1] > 1]
+    reasons = [name for name, given in together.items() if given and world()[1] > 1]
     need(
-        not found,
-        f"got conversations with {', '.join(found)} and {world()[1]} processes, which then sample together, though "
+        not reasons,
+        f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together, though "
         "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
         "ZeRO-2, or --use_vllm colocate",
     )
@@ -6668,57 +6682,58 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
             return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
 
         rows = [scorer.rows[int(prompt)] for prompt in prompts]
-        talks = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
-        scorer.heard = heard(rows, talks)
+        conversations = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        scorer.heard = heard(rows, conversations)
         return {
-            "prompt_ids": [talk.prompt_ids for talk in talks],
-            "completion_ids": [talk.response_ids for talk in talks],
-            "logprobs": [talk.rollout_logprobs for talk in talks] if trainer.use_vllm else None,
-            "env_mask": [talk.response_mask for talk in talks],
+            "prompt_ids": [c.prompt_ids for c in conversations],
+            "completion_ids": [c.response_ids for c in conversations],
+            "logprobs": [c.rollout_logprobs for c in conversations] if trainer.use_vllm else None,
+            "env_mask": [c.response_mask for c in conversations],
         }
 
     return rollout
 
 
-def heard(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
-    seen, said = as_rewards_see(rows, talks)
+    seen, said = as_rewards_see(rows, conversations)
     return [
-        {**row, "talk": talk, "columns": {**row["columns"], "environments": talk.environment}}
-        for row, talk in zip(seen, talks, strict=True)
+        {**row, "talk": conversation, "columns": {**row["columns"], "environments": conversation.environment}}
+        for row, conversation in zip(seen, conversations, strict=True)
     ], said
 
 
-def answers_of(talk: Conversation) -> list[list[int]]:
+def answers_of(conversation: Conversation) -> list[list[int]]:
     """Token ids of each answer."""
-    return [talk.response_ids[start:end] for start, end in talk.spans]
+    return [conversation.response_ids[start:end] for start, end in conversation.spans]
 
 
-def brief(setup: PlaySetup, talk: Conversation) -> Conversation:
+def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:
     """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
-    finished = all(map(setup.bridge.ends, answers_of(talk)))
-    return dataclasses.replace(talk, kind=None, environment=None, prompt="", messages=[], finished=finished)
+    finished = all(map(setup.bridge.ends, answers_of(conversation)))
+    return dataclasses.replace(conversation, kind=None, environment=None, prompt="", messages=[], finished=finished)
 
 
-def conversation_entry(setup: PlaySetup, talk: Conversation) -> dict:
+def conversation_entry(setup: PlaySetup, conversation: Conversation) -> dict:
     """What a sample has of a conversation."""
-    bridge, short = setup.bridge, brief(setup, talk)
+    bridge, short, answers = setup.bridge, brief(setup, conversation), answers_of(conversation)
     return {
-        "prompt": talk.prompt,
-        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers_of(talk)),
+        "prompt": conversation.prompt,
+        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers),
         "finished": short.finished,
-        "length": sum(talk.response_mask),  # what was sampled
-        "ended_by": talk.ended_by,
-        "turn_rewards": talk.turn_rewards,
-        "messages": talk.messages,
-        "pieces": pieces(bridge.tokenizer, talk),
+        "length": sum(conversation.response_mask),  # what was sampled
+        "ended_by": conversation.ended_by,
+        "turn_rewards": conversation.turn_rewards,
+        "messages": conversation.messages,
+        "pieces": pieces(bridge.tokenizer, conversation),
         "talk": short,
     }
 
 
-def conversation_metrics(talks: list[Conversation]) -> dict[str, float]:
+def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
     """Metrics of the conversations of a rollout, of `brief`; TRL counts as cut off those whose last answer is."""
-    return play_metrics(talks) | {"rollout/truncated_frac": statistics.fmean(not talk.finished for talk in talks)}
+    truncated = statistics.fmean(not conversation.finished for conversation in conversations)
+    return play_metrics(conversations) | {"rollout/truncated_frac": truncated}
 
 
 # ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)

@@ -49,11 +49,11 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       728-879  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
 #       882-986  reward forms    The forms that a reward function may have, loading one, and its arguments
 #      989-1004  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1007-1053  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1056-1291  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1294-1416  saved model     What a run has saved, judged by other code than its own
-#     1419-1567  training        The check of a page, its run, and what both come to
-#     1570-1763  command         The command line
+#     1007-1055  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1058-1293  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1296-1418  saved model     What a run has saved, judged by other code than its own
+#     1421-1569  training        The check of a page, its run, and what both come to
+#     1572-1765  command         The command line
 
 import argparse
 import ast
@@ -1029,8 +1029,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    # a single success among many zeros is no level to fall from
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    high = [score - min(scores) > 0.5 * drop for score in scores]  # a single success among zeros is no level
+    lasting = bool(high) and (high[0] or sum(high) > 1)
+    at_lowest = alike and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):

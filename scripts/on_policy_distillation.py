@@ -76,25 +76,25 @@ policy, 128 + n saved and stopped by signal n.
 #     6202-6306  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
 #     6309-6434  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
 #     6437-6529  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6532-6578  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6581-6670  summary           summary.json and the lines at the end of a run
-#     6673-6949  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     6952-6970  paired tests      Intervals, paired tests, pass@k
-#     6973-7106  settings          Settings of the trainer and what contradicts what
-#     7109-7176  objective         Divergences between student and teacher
-#     7179-7224  data              Rows with completions of their own, and which teacher a row goes to
-#     7227-7489  teachers          Teachers: local networks and servers
-#     7492-7529  models            Student, teachers and the optional reward
-#     7532-7563  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7566-7590  rollout           The batch of a step
-#     7593-7637  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7640-7664  advantages        The advantages of teacher and rewards
-#     7667-7762  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7765-7922  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7925-8060  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8063-8091  memory            The memory that a run will need
-#     8094-8130  dry run           --dry_run: settings, batch arithmetic, memory
-#     8133-8177  run               The loop of a run and the command line
+#     6532-6580  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6583-6672  summary           summary.json and the lines at the end of a run
+#     6675-6951  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     6954-6972  paired tests      Intervals, paired tests, pass@k
+#     6975-7108  settings          Settings of the trainer and what contradicts what
+#     7111-7178  objective         Divergences between student and teacher
+#     7181-7226  data              Rows with completions of their own, and which teacher a row goes to
+#     7229-7491  teachers          Teachers: local networks and servers
+#     7494-7531  models            Student, teachers and the optional reward
+#     7534-7565  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7568-7592  rollout           The batch of a step
+#     7595-7639  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7642-7666  advantages        The advantages of teacher and rewards
+#     7669-7764  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7767-7924  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     7927-8062  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8065-8093  memory            The memory that a run will need
+#     8096-8132  dry run           --dry_run: settings, batch arithmetic, memory
+#     8135-8179  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -6554,8 +6554,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    # a single success among many zeros is no level to fall from
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    high = [score - min(scores) > 0.5 * drop for score in scores]  # a single success among zeros is no level
+    lasting = bool(high) and (high[0] or sum(high) > 1)
+    at_lowest = alike and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):

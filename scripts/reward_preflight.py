@@ -61,55 +61,54 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       169-220  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       223-230  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       233-364  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       367-398  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       401-490  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       493-500  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       503-779  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       782-913  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      916-1096  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1099-1262  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1265-1466  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1469-1531  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1534-1722  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1725-1784  prompts                Prompts as token ids, for training and held out
-#     1787-1865  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1868-2079  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2082-2233  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2236-2498  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2501-2778  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2781-2933  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2936-3139  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3142-3282  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3285-3347  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3350-3605  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3608-3757  conversations          The record of a conversation with an environment, and what the environment …
-#     3760-3915  play                   Playing conversations of a policy with environments: all that are open are …
-#     3918-4005  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4008-4364  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4367-4377  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4380-4652  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4655-4784  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4787-4983  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4986-5190  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5193-5377  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5380-5395  thresholds             Limits of the checks
-#     5398-5501  rows and gold          Rows, and the reference completion of each
-#     5504-5691  probes                 Completions that must not pay
-#     5694-5913  reward process         The reward's own process, with a time limit
-#     5916-6068  policies               What scripted policies say to an environment: the answers of one …
-#     6071-6274  environment process    The environment's own process: conversations with scripted policies, played …
-#     6277-6365  scoring                Scores of completions, graded
-#     6368-6723  preflight              The checks and the verdict
-#     6726-6759  inputs                 Rewards, data and samples that were named
-#     6762-7051  environment preflight  The checks of an environment and the verdict
-#     7054-7121  report                 The report
-#     7124-7162  environment report     The report of an environment
-#     7165-7265  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7268-7338  modes                  --list, --score, and the preflight
-#     7341-7552  command                The command line
+#       168-219  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       222-229  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       232-363  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       366-397  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       400-489  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       492-499  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       502-778  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#       781-912  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      915-1095  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1098-1261  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1264-1465  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1468-1530  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1533-1721  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1724-1783  prompts                Prompts as token ids, for training and held out
+#     1786-1864  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1867-2078  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2081-2232  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2235-2497  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2500-2777  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2780-2934  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2937-3142  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3145-3285  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3288-3350  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3353-3608  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3611-3765  conversations          The record of a conversation with an environment, and what the environment …
+#     3768-3926  play                   Playing conversations of a policy with environments: all that are open are …
+#     3929-4016  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4019-4375  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4378-4388  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4391-4663  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4666-4795  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4798-4994  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     4997-5201  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5204-5388  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5391-5406  thresholds             Limits of the checks
+#     5409-5512  rows and gold          Rows, and the reference completion of each
+#     5515-5702  probes                 Completions that must not pay
+#     5705-5924  reward process         The reward's own process, with a time limit
+#     5927-6079  policies               What scripted policies say to an environment: the answers of one …
+#     6082-6285  environment process    The environment's own process: conversations with scripted policies, played …
+#     6288-6376  scoring                Scores of completions, graded
+#     6379-6748  preflight              The checks and the verdict
+#     6751-6784  inputs                 Rewards, data and samples that were named
+#     6787-7051  environment preflight  The checks of an environment and the verdict
+#     7054-7157  report                 The report
+#     7160-7260  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7263-7326  modes                  --list, --score, and the preflight
+#     7329-7542  command                The command line
 
 import argparse
 import ast
@@ -2843,11 +2842,11 @@ class Environments:
 
 def method_names(environment) -> list[str]:
     """Public functions of an environment's class, as TRL finds them."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_")]
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
 
     Args:
@@ -2860,19 +2859,19 @@ def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
     expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
     generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
     except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
-        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], what: str) -> None:
+def check_hooks(environment, names: list[str], subject: str) -> None:
     """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
     form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
         if name not in names:
             continue
@@ -2880,22 +2879,24 @@ def check_hooks(environment, names: list[str], what: str) -> None:
         try:
             signature.bind(*arguments)
         except TypeError as error:
-            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
-    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
-    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
     try:
         environment, other = make(), make()
     except Exception as error:
         where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
-    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     names = method_names(environment)
-    check_hooks(environment, names, what)
-    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    check_hooks(environment, names, subject)
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
 
@@ -2911,19 +2912,19 @@ def load_environments(spec: str) -> Environments:
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
     known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
-    found = members.get(name)
-    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
-    if not isinstance(found, dict):
-        return Environments({None: environment_kind(name, found, file, spec)})
-    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
-    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
 def fault_place(error: BaseException, file: str) -> str:
     """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (own or frames or [None])[-1]
+    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (in_file or frames or [None])[-1]
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
@@ -2980,10 +2981,10 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     before, *blocks = text.split("<tool_call>")
     calls = []
     for block in blocks:
-        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
-        if not found:
+        match = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
-        name, body = found[1].strip(), found[2]
+        name, body = match[1].strip(), match[2]
         pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
         known = types.get(name, {})
         calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
@@ -3011,10 +3012,10 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
         if block.startswith("["):
             calls += [call_of_json(value) for value in json.loads(block)]
             continue
-        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
-        if not found:
+        match = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
-        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+        calls.append(tool_call(match[1], json.loads(match[3]), match[2] or ""))
     return before, calls
 
 
@@ -3038,10 +3039,12 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
         return text, []
     tree = ast.parse(rest, mode="eval").body
-    found = tree.elts if isinstance(tree, ast.List) else []
-    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+    elements = tree.elts if isinstance(tree, ast.List) else []
+    if not elements or not all(
+        isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements
+    ):
         raise BadCall("calls have the form [name(key=value)]")
-    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in elements]
     if any(key is None for _, arguments in pairs for key, _ in arguments):
         raise BadCall("an argument has the form key=value")
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
@@ -3079,9 +3082,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         not choice or choice in known,
         f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
     )
-    own = getattr(tokenizer, "response_template", None)
-    if own and choice in ("", "template"):
-        return own
+    response_template = getattr(tokenizer, "response_template", None)
+    if response_template and choice in ("", "template"):
+        return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
     text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
@@ -3090,13 +3093,13 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    found = trl_response_template(tokenizer)
-    if found is None:
+    trl_template = trl_response_template(tokenizer)
+    if trl_template is None:
         raise UserError(
             f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
             "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
         )
-    return found
+    return trl_template
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -3132,8 +3135,8 @@ def read_answer(
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
     except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
         return {"role": "assistant", "content": text}, ""
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
@@ -3221,12 +3224,12 @@ def leave_behind(thread: threading.Thread) -> None:
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
     """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
-    found = outcomes[: len(calls)]
+    made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
-    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
-    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
-    rest = len(calls) - len(found) - len(missing)
-    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
+    missing = [Outcome(error=late, seconds=spent)] if len(made) < len(calls) else []
+    rest = len(calls) - len(made) - len(missing)
+    return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
 
 
 def check_loop() -> None:
@@ -3295,8 +3298,8 @@ def sanitizes(tokenizer) -> bool:
 def control_tokens(tokenizer, template: str) -> list[str]:
     """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
-    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(found, key=len, reverse=True)
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
@@ -3321,10 +3324,10 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
         as_letters = i % 2 == 0
-        own = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
             raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += own
+        ids += encoded
     return ids
 
 
@@ -3586,20 +3589,20 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
         return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
 
     bridge = TurnBridge(tokenizer, end_ids, settings)
-    found = problem(bridge)
-    if not found:
+    fault = problem(bridge)
+    if not fault:
         return bridge
     other = training_template(tokenizer)
     if other:
         bridge = TurnBridge(tokenizer, end_ids, settings, other)
         if not problem(bridge):
             say(
-                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                f"note: the chat template cannot be continued turn by turn: {fault}; sampling and training with "
                 "TRL's form of it, which keeps earlier turns: serve the model with that one too"
             )
             return bridge
     raise UserError(
-        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        f"the chat template cannot be continued turn by turn: {fault}; expected one whose rendering of a conversation "
         'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
         "true or false}, or another model"
     )
@@ -3654,6 +3657,11 @@ class Conversation:
         """How messages name it."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
+    @property
+    def label(self) -> str:
+        """How messages name it with its environment."""
+        return f"environment {self.kind.name}, {self.row}"
+
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
     """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
@@ -3662,8 +3670,8 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         EnvironmentFault: it raised.
     """
     outcomes, waiting = [], {}
-    for i, (talk, arguments) in enumerate(calls):
-        bound = functools.partial(getattr(talk.environment, method), **arguments)
+    for i, (conversation, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(conversation.environment, method), **arguments)
         outcomes.append(Outcome())
         if inspect.iscoroutinefunction(bound.func):
             waiting[i] = [bound]
@@ -3671,35 +3679,35 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except Exception as error:
-            raise environment_fault(talk.kind, method, talk.row, error) from error
-    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
-        outcomes[i] = found[0]
-    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+            raise environment_fault(conversation.kind, method, conversation.row, error) from error
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = results[0]
+    return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
-def checked(method: str, talk: Conversation, outcome: Outcome):
+def checked(method: str, conversation: Conversation, outcome: Outcome):
     """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
     if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
-        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
     return outcome.value
 
 
-def checked_text(method: str, talk: Conversation, value) -> str | None:
+def checked_text(method: str, conversation: Conversation, value) -> str | None:
     """A string or None that an environment returned."""
     if value is None or isinstance(value, str):
         return value
     got = f"{method} returned a {type(value).__name__}"
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+    raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
-def checked_number(what: str, talk: Conversation, value) -> float:
+def checked_number(name: str, conversation: Conversation, value) -> float:
     """A finite number that an environment gave."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
@@ -3734,23 +3742,23 @@ def missing_tool(name: str, /, **arguments) -> None:
     raise ValueError(f"Tool {name} not found.")
 
 
-def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     """The tool calls of the last answer, to be made in order."""
     calls = []
-    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+    for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
-        known = name in talk.kind.tool_names
-        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        known = name in conversation.kind.tool_names
+        tool = getattr(conversation.environment, name) if known else functools.partial(missing_tool, name)
         calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
     return calls
 
 
-def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
     """The results of the last answer's tool calls as messages."""
     messages = []
-    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+    for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
-        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
@@ -3762,124 +3770,127 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
     """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
-    talks, calls = [], []
+    conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
-        talks.append(talk)
-        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
-    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
-        said = checked_text("reset", talk, value)
+        conversations.append(conversation)
+        calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
-            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            message = conversation.messages[at]
+            conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
-            raise UserError(f"environment {talk.kind.name}, {what}") from error
-        length = len(talk.prompt_ids)
+            got = f"{conversation.label}: got a prompt that the template refuses"
+            raise UserError(f"{got} ({error}); try other roles") from error
+        length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
-    return talks
+    return conversations
 
 
-def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
     """Append a sampled answer; return its text and what is wrong with its tool calls."""
-    before = talk.ids
-    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
-    talk.response_ids += ids
-    talk.response_mask += [1] * len(ids)
-    talk.rollout_logprobs += logprobs
-    talk.finished = bridge.ends(ids)
+    before = conversation.ids
+    conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
+    conversation.response_ids += ids
+    conversation.response_mask += [1] * len(ids)
+    conversation.rollout_logprobs += logprobs
+    conversation.finished = bridge.ends(ids)
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
-    if talk.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
-    talk.messages.append(message)
+    if conversation.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+    conversation.messages.append(message)
     return text, problem
 
 
-def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
     """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
-    said, jobs = [[] for _ in talks], {}
-    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+    said, jobs = [[] for _ in conversations], {}
+    for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
-            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + 1
             said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
-        elif talk.messages[-1].get("tool_calls"):
-            jobs |= {} if last else {i: tool_job(talk, limits)}
-            talk.ended_by = "turns" if last else ""
-        elif talk.kind.talks:
-            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        elif conversation.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(conversation, limits)}
+            conversation.ended_by = "turns" if last else ""
+        elif conversation.kind.talks:
+            jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
-            talk.ended_by = "answer"
-    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
-    for i, outcomes in zip(jobs, found, strict=True):
-        talk = talks[i]
-        talk.seconds += sum(outcome.seconds for outcome in outcomes)
-        if talk.messages[-1].get("tool_calls"):
-            said[i] = tool_messages(talk, outcomes, limits)
+            conversation.ended_by = "answer"
+    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, results, strict=True):
+        conversation = conversations[i]
+        conversation.seconds += sum(outcome.seconds for outcome in outcomes)
+        if conversation.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(conversation, outcomes, limits)
             continue
-        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        reply = checked_text("reply", conversation, checked("reply", conversation, outcomes[0]))
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
-        talk.ended_by = "reply" if reply is None else ""
-    for talk in talks:
-        take_turn_reward(talk)
+        conversation.ended_by = "reply" if reply is None else ""
+    for conversation in conversations:
+        take_turn_reward(conversation)
     return said
 
 
-def take_turn_reward(talk: Conversation) -> None:
+def take_turn_reward(conversation: Conversation) -> None:
     """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
-    value = getattr(talk.environment, "turn_reward", 0.0)
-    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    value = getattr(conversation.environment, "turn_reward", 0.0)
+    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
-        talk.environment.turn_reward = 0.0
+        conversation.environment.turn_reward = 0.0
 
 
-def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
     """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
-    if talk.ended_by or not messages:
+    if conversation.ended_by or not messages:
         return
     if last:
-        talk.ended_by = "turns"
+        conversation.ended_by = "turns"
         return
-    start, end = talk.spans[-1]
-    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
-    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
-        talk.ended_by = "tokens"
+    start, end = conversation.spans[-1]
+    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        conversation.ended_by = "tokens"
         return
-    talk.messages += messages
-    talk.response_ids += between
-    talk.response_mask += [0] * len(between)
-    talk.rollout_logprobs += [0.0] * len(between)
+    conversation.messages += messages
+    conversation.response_ids += between
+    conversation.response_mask += [0] * len(between)
+    conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def take_turn(
+    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
+) -> None:
     """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
-    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
-    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
-        go_on(talk, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
+        go_on(conversation, messages, last, bridge, limits)
 
 
-def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
-    scoring = [talk for talk in talks if talk.kind.scores]
-    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
-    for talk, value in zip(scoring, values, strict=True):
-        talk.score = None if value is None else checked_number("get_reward", talk, value)
-    for talk in talks:
-        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
-            talk.score = sum(talk.turn_rewards)
-        if talk.score is not None:
-            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+    scoring = [c for c in conversations if c.kind.scores]
+    values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
+    for conversation, value in zip(scoring, values, strict=True):
+        conversation.score = None if value is None else checked_number("get_reward", conversation, value)
+    for conversation in conversations:
+        if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
+            conversation.score = sum(conversation.turn_rewards)
+        if conversation.score is not None:
+            conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
 def play(
@@ -3902,17 +3913,17 @@ def play(
     Raises:
         EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
     """
-    talks = begin(rows, environments, bridge, limits)
-    for talk in talks:
-        talk.form = form
+    conversations = begin(rows, environments, bridge, limits)
+    for conversation in conversations:
+        conversation.form = form
     for turn in range(limits.turns):
-        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
         if not now:
             break
-        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
         take_turn(now, sampled, last, bridge, limits)
-    score_all(talks, limits)
-    return talks
+    score_all(conversations, limits)
+    return conversations
 
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
@@ -3973,26 +3984,26 @@ def check_environment_rows(environments: Environments, rows: list[dict]) -> None
             tried.add(key)
 
 
-def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
     """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
 
     The first name is what a held-out row's full marks are: the environment's if it pays.
     """
     parts = {}
     if reward.functions:
-        seen, said = as_rewards_see(rows, talks)
-        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+        seen, said = as_rewards_see(rows, conversations)
+        parts = reward(seen, said, [t.response_ids for t in conversations])[1]
     scored = any(kind.scores for kind in setup.environments.kinds.values())
-    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
-    parts = own | parts if scored else parts | own
+    environment_score = {OF_ENVIRONMENT: [c.score for c in conversations]}
+    parts = environment_score | parts if scored else parts | environment_score
     return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
 
 
-def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows with the prompts that began their conversations, and the messages after these."""
     begun = [message_count(row) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:
@@ -5428,10 +5439,10 @@ def text_of(value) -> str | None:
 def marked_answer(text: str) -> tuple[str, str] | None:
     """(answer, text before it) of the last `####`, `\\boxed{}` or `<answer>` of a solution."""
     hashed = hash_mark(text)
-    found = [*MARKED.finditer(text), *([hashed] if hashed and hashed[1].strip() else [])]
-    if not found:
+    matches = [*MARKED.finditer(text), *([hashed] if hashed and hashed[1].strip() else [])]
+    if not matches:
         return None
-    last = max(found, key=re.Match.start)
+    last = max(matches, key=re.Match.start)
     return next(part for part in last.groups() if part is not None).strip(), text[: last.start()].strip()
 
 
@@ -5520,8 +5531,8 @@ def answer_span(row: dict) -> tuple[int, int] | None:
     """Where the gold completion last has the final answer as a word of its own."""
     if not row["answer"]:
         return None
-    found = list(re.finditer(rf"(?<!\w){re.escape(row['answer'])}(?!\w)", row["gold"]))
-    return found[-1].span() if found else None
+    matches = list(re.finditer(rf"(?<!\w){re.escape(row['answer'])}(?!\w)", row["gold"]))
+    return matches[-1].span() if matches else None
 
 
 def in_place(row: dict, text: str) -> str:
@@ -5756,8 +5767,8 @@ def as_scores(result, count: int) -> dict:
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:
     """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
-    own = {Path(file).resolve() for file in files}
-    file, line, name = next((f for f in frames if Path(f[0]).resolve() in own), (frames or [("", 0, "")])[0])
+    paths = {Path(file).resolve() for file in files}
+    file, line, name = next((f for f in frames if Path(f[0]).resolve() in paths), (frames or [("", 0, "")])[0])
     return f"{file}:{line}, in {name}" if file else ""
 
 
@@ -5783,7 +5794,7 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
     return reply | {"changed": pickle.dumps(arguments) != before}
 
 
-def serve_calls(connection: Connection, trace: int, what: str, load) -> None:
+def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
     """Loop of the reward's process: load, then answer (name, arguments, limit) until the other side hangs up.
 
     Args:
@@ -5796,7 +5807,7 @@ def serve_calls(connection: Connection, trace: int, what: str, load) -> None:
         connection.send(str(error))
         return
     except Exception as error:
-        connection.send(f"got {what}: {type(error).__name__}: {error}; expected what can be loaded")
+        connection.send(f"got {subject}: {type(error).__name__}: {error}; expected what can be loaded")
         return
     connection.send(description)
     while True:
@@ -5828,7 +5839,7 @@ class RewardProcess:
 
     def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
         limits = limits or CallLimits()
-        self.what, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
+        self.label, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
         self.loaded = {"specs": specs, "limits": (limits.timeout, limits.concurrency, limits.retries)}
         self.timeout_s, self.process, self.trace = timeout_s, None, tempfile.TemporaryFile()
         self.functions = self.start()
@@ -5842,10 +5853,10 @@ class RewardProcess:
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.kind, inherited[1], self.what, self.loaded))
+        self.connection.send((self.kind, inherited[1], self.label, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.what}: importing it {self.end()}; expected an import that returns"
+            answer = f"got {self.label}: importing it {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
@@ -6055,7 +6066,7 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
     if row["columns"].get(column) is not None:
         value, where = row["columns"][column], f"{args.data}, row {row['number']}, column {column}"
         return {f"column {column}": [answer_text(x, where) for x in (value if isinstance(value, list) else [value])]}
-    found = {}
+    scripts = {}
     for tool in [] if args.gold_template else kind["tools"]:
         required = tool["function"]["parameters"].get("required", [])
         takes_answer = {*answer_columns(args)} & {*required}
@@ -6064,8 +6075,8 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
         types, given = parameters_of(tool), {name: row["columns"][name] for name in required}
         given = {name: str(value) if types[name] == "string" else value for name, value in given.items()}
         name = tool["function"]["name"]
-        found[f"tool {name}({', '.join(required)})"] = [call_text(name, given)]
-    return found or {name: [text] for name, text in gold_variants(row, args).items()}
+        scripts[f"tool {name}({', '.join(required)})"] = [call_text(name, given)]
+    return scripts or {name: [text] for name, text in gold_variants(row, args).items()}
 
 
 # ------------------------------------------ environment process (src/programs/reward_preflight/environment_process.py)
@@ -6113,8 +6124,8 @@ class EnvironmentProcess(RewardProcess):
     kind = "environment"
 
     def __init__(self, args, rows: list[dict]):
-        self.what, self.files = f"environment {args.environment}", [file_of(args.environment)]
-        self.files += [file_of(spec) for spec in [*args.reward, *[args.policy] * bool(args.policy)]]
+        self.label, self.files = f"environment {args.environment}", [file_of(args.environment)]
+        self.files += [file_of(spec) for spec in (*args.reward, args.policy) if spec]
         names = ("environment", "reward", "policy", "tokenizer", "chat_template", "chat_template_kwargs", "tool_format")
         names += ("max_turns", "tool_timeout", "tool_characters")
         names += ("reward_timeout", "reward_concurrency", "reward_retries")
@@ -6123,11 +6134,11 @@ class EnvironmentProcess(RewardProcess):
         self.timeout_s, self.process, self.trace = args.timeout_s + args.tool_timeout, None, tempfile.TemporaryFile()
         self.functions = self.start()
 
-    def play(self, talks: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
+    def play(self, jobs: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
         """Play conversations {"row": place, "script": answers or None for --policy} in one batch."""
-        return self.told("reuse" if reuse else "play", {"talks": talks}, limit_s)
+        return self.ask("reuse" if reuse else "play", {"jobs": jobs}, limit_s)
 
-    def told(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
+    def ask(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
         """`call`; UserError where the flags name what cannot be used."""
         reply = self.call(name, arguments, limit_s)
         need("refused" not in reply, reply.get("refused", ""))
@@ -6149,10 +6160,14 @@ def load_environment_process(given: dict) -> tuple:
         try:
             if name == "template":
                 return {"tool_format": template_form(config, environments)}
-            own = same_objects(environments) if name == "reuse" else environments
-            setup, talks = PlaySetup(own, TextTurns(), "hermes", limits), arguments["talks"]
-            batches = [[talk] for talk in talks] if name == "reuse" else [talks]
-            return {"talks": [talk for batch in batches for talk in played(setup, rows, batch, policy, reward)]}
+            jobs = arguments["jobs"]
+            kinds, batches = environments, [jobs]
+            if name == "reuse":
+                kinds, batches = same_objects(environments), [[job] for job in jobs]
+            setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
+            return {
+                "outcomes": [outcome for batch in batches for outcome in played(setup, rows, batch, policy, reward)]
+            }
         except Refused as error:
             return {"refused": str(error)}
         except UserError as error:  # the environment's or a reward's fault, told with file and line
@@ -6204,14 +6219,15 @@ def same_objects(environments: Environments) -> Environments:
     return Environments({name: kept(kind) for name, kind in environments.kinds.items()})
 
 
-def played(setup: PlaySetup, rows: list[dict], talks: list[dict], policy, reward) -> list[dict]:
-    """Play conversations and say what each came to."""
-    chosen, texts, late = [rows[talk["row"]] for talk in talks], setup.bridge, hung_text(setup.limits)
+def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward) -> list[dict]:
+    """Play conversations and return their outcomes."""
+    chosen, texts = [rows[job["row"]] for job in jobs], setup.bridge
+    late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # the result of a tool that hangs
 
     def say_next(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         answers = []
         for ids, number in zip(prompts, numbers, strict=True):
-            messages, script = texts.begun[ids[0]], talks[number]["script"]
+            messages, script = texts.begun[ids[0]], jobs[number]["script"]
             if any(message["content"] == late for message in messages if message["role"] == "tool"):
                 said = ""  # a tool that hangs costs its time limit once
             elif script is None:
@@ -6222,10 +6238,10 @@ def played(setup: PlaySetup, rows: list[dict], talks: list[dict], policy, reward
             answers.append(([*texts.encode(said), 0], [0.0, 0.0]))
         return answers
 
-    found = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
-    scores = score_talks(setup, chosen, found, reward)
+    conversations = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
+    scores = score_talks(setup, chosen, conversations, reward)
     weights = score_weights(reward, scores[0]) if scores else {}
-    return [outcome_of(talk, own, weights, late) for talk, own in zip(found, scores, strict=True)]
+    return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]
 
 
 def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> str:
@@ -6238,29 +6254,24 @@ def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> 
         raise Refused(str(error)) from None
     except Exception as error:
         place = raised_at(error)[0]
-        told = f"raised {type(error).__name__}: {error} at {place[0]}:{place[1]}"
-        raise Refused(f"--policy {told}; expected an answer to {str(messages[-1])[:200]}") from error
+        fault = f"raised {type(error).__name__}: {error} at {place[0]}:{place[1]}"
+        raise Refused(f"--policy {fault}; expected an answer to {str(messages[-1])[:200]}") from error
 
 
-def hung_text(limits: PlayLimits) -> str:
-    """What the model is told of a tool that gave no answer in time."""
-    return str({"error": f"no answer in {limits.seconds:g} s"})
-
-
-def outcome_of(talk: Conversation, scores: dict, weights: dict, late: str) -> dict:
-    """What a conversation came to; `said` is the same where all messages are."""
-    told = [message for message in talk.messages if message["role"] == "tool"]
-    text = json.dumps(talk.messages, sort_keys=True, default=str)
+def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: str) -> dict:
+    """The figures of a conversation; `said` is the same where all messages are."""
+    tool_results = [message for message in conversation.messages if message["role"] == "tool"]
+    text = json.dumps(conversation.messages, sort_keys=True, default=str)
     return {
         "return": sum(weights[name] * value for name, value in scores.items() if value is not None),
-        "turns": len(talk.spans),
-        "calls": talk.calls,
-        "failures": talk.failures,
-        "ended_by": talk.ended_by,
-        "seconds": talk.seconds,
-        "turn_rewards": talk.turn_rewards,
-        "errors": [m["content"][:200] for m in told if re.match(r"\{['\"]error['\"]: ", m["content"])],
-        "hung": [message["name"] for message in told if message["content"] == late],
+        "turns": len(conversation.spans),
+        "calls": conversation.calls,
+        "failures": conversation.failures,
+        "ended_by": conversation.ended_by,
+        "seconds": conversation.seconds,
+        "turn_rewards": conversation.turn_rewards,
+        "errors": [m["content"][:200] for m in tool_results if re.match(r"\{['\"]error['\"]: ", m["content"])],
+        "hung": [message["name"] for message in tool_results if message["content"] == late],
         "said": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     }
 
@@ -6269,9 +6280,9 @@ def serve(fd: int) -> None:
     """What the process does that --serve starts."""
     os.set_inheritable(fd, False)
     connection = Connection(fd)
-    kind, trace, what, loaded = connection.recv()
+    kind, trace, subject, loaded = connection.recv()
     loads = {"rewards": load_functions, "environment": lambda **given: load_environment_process(given)}
-    serve_calls(connection, trace, what, lambda: loads[kind](**loaded))
+    serve_calls(connection, trace, subject, lambda: loads[kind](**loaded))
 
 
 # ------------------------------------------------------------------ scoring (src/programs/reward_preflight/scoring.py)
@@ -6337,8 +6348,8 @@ class Grader:
         for graded in piece:
             self.score(name, [graded])
         if not any(name in graded.problems for graded in piece):
-            what = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
-            self.count("slow_batch" if kind == "hung" else "batch", name, what, piece[0])
+            message = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
+            self.count("slow_batch" if kind == "hung" else "batch", name, message, piece[0])
             self.singly |= {name} if kind == "hung" else set()
 
     def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
@@ -6407,6 +6418,25 @@ class Findings:
         more = {check: count - 3 for check, count in self.counts.items() if count > 3}
         ready = all(finding["severity"] != "fail" for finding in self.kept)
         return {"findings": self.kept, "more_findings": more, "ready": ready}
+
+
+def payment_status(find, line: dict, shares: list[tuple[float, object]], advice: str) -> str:
+    """Status of a probe or policy, with findings about what is paid more than it may be.
+
+    Args:
+        find: `find(check, message, evidence, failed, advice)` adds a finding.
+        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
+        shares: (share of gold, evidence) of its rows.
+    """
+    allowed, summary = line["allowed"], line["what"]
+    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
+    for share, evidence in paying[:3]:
+        paid = f"pays {share:.0%} of gold's {line['noun']}, {allowed:.0%} allowed"
+        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
+        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
+    return "FAIL" if failed else "warning" if paying else "pass"
 
 
 class Preflight:
@@ -6516,11 +6546,11 @@ class Preflight:
         gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
         failed = gold["full_marks"] < self.args.min_recall and self.args.profile != "judge"
         if failed:
-            what = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
+            message = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
             advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
             if best > 0 and not gold["full_marks"]:
                 advice += f"; --full_score {best:g} if more is not meant to be reached"
-            self.find("gold", f"of {gold['rows']} gold completions {what}", advice=advice)
+            self.find("gold", f"of {gold['rows']} gold completions {message}", advice=advice)
         self.judge_length(results)
         for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
             others = {name: variants[graded.row["number"]].get(name) for name in order}
@@ -6530,8 +6560,8 @@ class Preflight:
             text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts}){better}"
             self.find("gold", text, graded, failed, "look at this row's reference")
         if 0 < gold["none"] < 1:
-            what = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
-            self.find("none", what, advice="leave out rows whose reference cannot be used")
+            message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
+            self.find("none", message, advice="leave out rows whose reference cannot be used")
 
     def judge_length(self, results: list[Graded]) -> None:
         """A warning where the run cuts off what it should learn to say."""
@@ -6539,8 +6569,8 @@ class Preflight:
         longer = [graded for graded in results if limit and len(graded.text) > limit]
         if longer:
             share = f"{len(longer)} of {len(results)} gold completions"
-            what = f"{share} are longer than {limit:,} characters, the run's limit"
-            self.find("long_gold", what, longer[0])
+            message = f"{share} are longer than {limit:,} characters, the run's limit"
+            self.find("long_gold", message, longer[0])
 
     # ---- probes
 
@@ -6577,28 +6607,23 @@ class Preflight:
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
-            what = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
-            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{what}")
+            message = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
+            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
         """One line of the table of probes, with its findings."""
-        usual, what = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        usual, summary = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
         allowed = self.args.allow.get(name, usual)
-        line = {"name": name, "what": what, "allowed": allowed, "completions": len(results), "paying_rows": 0}
+        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
         scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
         if not scored or gold - floor < 1e-9:
             return line | {"share": None, "worst": None, "status": "n/a"}
         shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
         worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
-        paying = {row: pair for row, pair in worst.items() if pair[0] > allowed + 1e-6}
-        mean = statistics.fmean(share for share, _ in shares)
-        failed = mean > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(worst)
-        for share, graded in sorted(paying.values(), key=lambda pair: -pair[0])[:3]:
-            text = f"pays {share:.0%} of gold's score, {allowed:.0%} allowed, for: {what[0].lower()}{what[1:-1]}"
-            advice = f"make the function refuse it, or --allow {name}={math.ceil(100 * share) / 100:g} if it is meant"
-            self.find(name, text, graded, failed, advice)
-        status = "FAIL" if failed else "warning" if paying else "pass"
-        return line | {"share": mean, "worst": shares[-1][0], "paying_rows": len(paying), "status": status}
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
+        advice = "make the function refuse it"
+        return line | {"status": payment_status(self.find, line | {"noun": "score"}, [*worst.values()], advice)}
 
     # ---- contract, groups, functions
 
@@ -6651,16 +6676,16 @@ class Preflight:
         self.report["groups"] = figures | {"by_prompt": groups}
         forecast = figures["zero_std_forecast"] or 0.0
         if forecast >= 0.5:
-            what = f"{forecast:.0%} of the groups of {size} would have one score only, hence no advantage"
-            self.find("groups", what, failed=forecast > self.args.max_zero_std)
+            message = f"{forecast:.0%} of the groups of {size} would have one score only, hence no advantage"
+            self.find("groups", message, failed=forecast > self.args.max_zero_std)
 
     def prompts(self) -> None:
         """Tell of prompts that bypass a chat template."""
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
         if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
-            what = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
-            self.find("chat", f"{what}: an instruct model rarely answers them, and rewards stay near 0")
+            message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
+            self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
 
     def functions(self, golds: list[Graded]) -> None:
         """Calls, failures, None and latency of each function."""
@@ -6762,33 +6787,31 @@ def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
 # -------------------------------------- environment preflight (src/programs/reward_preflight/environment_preflight.py)
 
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
-STOPS_A_RUN = "bear whatever a model may say: bound it, catch what it makes raise, return a finite number"
 CAUSES = {
-    "shared_state": (
-        "something outlives a conversation, such as an attribute of the class or a name of the module",
-        "make all state in reset, on self; share only what nothing writes to",
-    ),
-    "not_deterministic": (
-        "chance, time or the outside has a part in it",
-        "draw nothing in the environment: let a column of the row say it",
-    ),
+    "shared_state": "something outlives a conversation, such as an attribute of the class or a name of the module",
+    "not_deterministic": "chance, time or the outside has a part in it",
+}
+ENVIRONMENT_ADVICE = {
+    "fault": "bear whatever a model may say: bound it, catch what it makes raise, return a finite number",
+    "hung": "bound the work of reset, reply and get_reward; --timeout_s for more time",
+    "died": "never run in this process what a model wrote: use a process of its own, such as sandbox.py",
+    "hung_tool": "a limit within the tool; --tool_timeout for more time",
+    "gold_calls": "a gold that calls the tools as they are",
+    "reset": "set every attribute in reset: TRL uses objects again",
+    "latency": "bound the work of a call; tools of a step run side by side",
+    "shared_state": "make all state in reset, on self; share only what nothing writes to",
+    "not_deterministic": "draw nothing in the environment: let a column of the row say it",
 }
 
 
 @dataclass
 class Played:
-    """A conversation of a scripted policy: what it came to, or the problem that ended it."""
+    """A conversation of a scripted policy: its outcome, None where it came to no end or was not played."""
 
     policy: str
     row: dict
-    script: list[str] | None  # None: --policy says it
+    job: dict  # what the environment's process plays
     outcome: dict | None = None
-    problem: str = ""
-
-    @property
-    def paid(self) -> float | None:
-        """Its return."""
-        return self.outcome["return"] if self.outcome else None
 
 
 class EnvironmentPreflight:
@@ -6796,7 +6819,7 @@ class EnvironmentPreflight:
 
     def __init__(self, args, rows: list[dict], process: EnvironmentProcess):
         self.args, self.rows, self.process = args, rows, process
-        self.findings, self.spent, self.causes = Findings(), Counter(), {}
+        self.findings, self.lost, self.causes = Findings(), 0, {}
         self.places = {row["number"]: place for place, row in enumerate(rows)}
         self.kinds = process.functions["of_rows"]
         self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
@@ -6808,97 +6831,85 @@ class EnvironmentPreflight:
             self.check_template()
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
-        talks = {"gold": golds} if golds else {}
+        plays_of = {"gold": golds} if golds else {}
         for name in POLICIES:
-            talks[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
-        few = [play for name in talks if name != "injection" for play in talks[name][:AGAIN_ROWS]]
+            plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
+        few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
         few = [play for play in few if play.outcome and not play.outcome["hung"]]
-        self.again(few)
+        for play in few:
+            self.compare(play, self.process.play([play.job]), "when it is played again")
         self.together(few)
-        self.reused(few)
-        self.report["policies"] = [self.line(name, plays, golds) for name, plays in talks.items() if plays]
+        if not self.causes:
+            self.reused(few)
+        self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
         return self.report | self.findings.verdict()
 
     # ---- playing
 
-    def find(self, check: str, message: str, play: Played | None, advice: str, failed: bool = True) -> None:
+    def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         """Add a finding."""
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
-        self.findings.add(check, message, failed, advice, extra)
+        self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
-    def job(self, play: Played) -> dict:
-        """What the environment's process is told of a conversation."""
-        return {"row": self.places[play.row["number"]], "script": play.script}
+    def job(self, row: dict, script: list[str] | None) -> dict:
+        """A conversation for the environment's process; without a script --policy says what to answer."""
+        return {"row": self.places[row["number"]], "script": script}
 
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
-        """Play (row, script) pairs one after the other."""
-        plays = [Played(policy, row, script) for row, script in pairs]
+        """Play (row, script) pairs one after the other, until too many hung or died."""
+        plays = [Played(policy, row, self.job(row, script)) for row, script in pairs]
         for play in plays:
-            if self.spent["lost"] >= GIVE_UP:
-                play.problem = f"not played after {GIVE_UP} conversations that hung or died"
+            if self.lost >= GIVE_UP:
+                break
+            reply = self.process.play([play.job])
+            if "outcomes" not in reply:
+                check, text = loss_of(reply)
+                self.lost += check != "fault"
+                text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", text)
+                where = f" ({reply['where']})" if reply.get("where") else ""
+                self.find(check, f"{text}{where}" if check == "fault" else f"a conversation {text}{where}", play)
                 continue
-            reply = self.process.play([self.job(play)])
-            if "talks" in reply:
-                play.outcome = reply["talks"][0]
-                self.look_at_tools(play)
-            else:
-                self.note_problem(play, reply)
+            play.outcome = reply["outcomes"][0]
+            for name in dict.fromkeys(play.outcome["hung"]):
+                self.lost += 1
+                limit = f"{self.args.tool_timeout:g} s"
+                text = f"tool {name} gave no answer in {limit}: each such call costs a step that time"
+                self.find("hung_tool", text, play)
         return plays
-
-    def note_problem(self, play: Played, reply: dict) -> None:
-        """A finding about a conversation that came to no end."""
-        check = next(kind for kind in ("fault", "hung", "died") if kind in reply)
-        self.spent["lost"] += check != "fault"
-        text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", reply[check])
-        where = f" ({reply['where']})" if reply.get("where") else ""
-        play.problem = f"{text}{where}"
-        advice = {
-            "fault": STOPS_A_RUN,
-            "hung": "bound the work of reset, reply and get_reward; --timeout_s for more time",
-            "died": "never run in this process what a model wrote: use a process of its own, such as sandbox.py",
-        }[check]
-        self.find(check, play.problem if check == "fault" else f"a conversation {play.problem}", play, advice)
-
-    def look_at_tools(self, play: Played) -> None:
-        """A finding about tools that gave no answer in time."""
-        for name in dict.fromkeys(play.outcome["hung"]):
-            self.spent["lost"] += 1
-            what = f"tool {name} gave no answer in {self.args.tool_timeout:g} s: each such call costs a step that time"
-            self.find("hung_tool", what, play, "a limit within the tool; --tool_timeout for more time")
 
     # ---- gold
 
     def gold(self) -> list[Played]:
         """Play what should have full marks, in the variant that is paid best."""
         if self.args.policy:
-            golds, order = self.played("gold", [(row, None) for row in self.rows]), [f"--policy {self.args.policy}"]
+            pairs, order = [(row, None) for row in self.rows], [f"--policy {self.args.policy}"]
         else:
             scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
             order = self.ranked(scripts)
-            chosen = [next((own[name] for name in order if name in own), None) for own in scripts]
+            chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
             pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
-            golds = self.played("gold", pairs)
-        if not golds:
-            what = "no row has gold answers, so what other policies are paid is compared with full marks"
-            advice = (
-                "a column gold with the answers of each turn, a text or a call {name, arguments}; or --policy FILE.py:f"
-            )
-            self.find("gold", what, None, advice, failed=False)
+        if not pairs:
+            message = "no row has gold answers, so what other policies are paid is compared with full marks"
+            forms = "a text or a call {name, arguments}"
+            advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
+            self.find("gold", message, failed=False, advice=advice)
             self.report["gold"] = None
             return []
-        self.judge_gold(golds, order)
+        golds = self.played("gold", pairs)
+        self.judge_gold(golds, order[0])
         return golds
 
     def ranked(self, scripts: list[dict]) -> list[str]:
         """Names of the variants of gold, the best first: they are tried on the first rows."""
-        names = list(dict.fromkeys(name for own in scripts for name in own))
+        names = list(dict.fromkeys(name for variants in scripts for name in variants))
         if len(names) < 2:
             return names
-        figures, trial = {}, list(zip(self.rows, scripts, strict=True))
+        figures = {}
         for name in names:
-            jobs = [{"row": self.places[row["number"]], "script": own[name]} for row, own in trial if name in own]
+            pairs = zip(self.rows, scripts, strict=True)
+            jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
             replies = [self.process.play([job]) for job in jobs[:TRIAL_ROWS]]
-            paid = [talk["return"] for reply in replies for talk in reply.get("talks", ())]
+            paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
             full = sum(value >= self.full() for value in paid)
             figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
         return sorted(names, key=figures.__getitem__)
@@ -6908,147 +6919,136 @@ class EnvironmentPreflight:
         score = 1.0 if self.args.full_score is None else self.args.full_score
         return score * (self.args.full_share if score > 0 else 1.0) - 1e-6
 
-    def judge_gold(self, golds: list[Played], order: list[str]) -> None:
+    def judge_gold(self, golds: list[Played], variant: str) -> None:
         """Findings about gold that is not paid, or whose calls fail."""
-        paid = [play.paid for play in golds if play.outcome]
+        ended = [play for play in golds if play.outcome]
+        paid = [play.outcome["return"] for play in ended]
         full = sum(value >= self.full() for value in paid) / len(golds)
-        self.report["gold"] = {"variant": order[0], "rows": len(golds), "full_marks": full}
-        if full < self.args.min_recall:
-            what = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
+        self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
+        low = full < self.args.min_recall
+        if low:
+            text = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
             advice = "another gold: --gold_template, --gold_column, --policy"
             if paid and max(paid) > 0 and not full:
                 advice += f"; --full_score {max(paid):g} if more is not meant to be reached"
-            self.find("gold", what, None, advice)
-        for play in [p for p in golds if p.outcome and p.paid < self.full()][:2]:
-            told = play.outcome["errors"][:1] or [f"it ended by {play.outcome['ended_by']}"]
-            what = f"gold is paid {play.paid:g} after {play.outcome['turns']} turns: {told[0]}"
-            self.find("gold", what, play, "look at this row", failed=full < self.args.min_recall)
-        failed = [play for play in golds if play.outcome and play.outcome["failures"]]
+            self.find("gold", text, advice=advice)
+        for play in [play for play in ended if play.outcome["return"] < self.full()][:2]:
+            outcome = play.outcome
+            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
+            text = f"gold is paid {outcome['return']:g} after {outcome['turns']} turns: {reason}"
+            self.find("gold", text, play, low, "look at this row")
+        failed = [play for play in ended if play.outcome["failures"]]
         if failed:
-            what = f"calls of {len(failed)} of {len(golds)} gold conversations fail: {failed[0].outcome['errors'][0]}"
-            self.find("gold_calls", what, failed[0], "a gold that calls the tools as they are", failed=False)
+            error = failed[0].outcome["errors"][0]
+            text = f"calls of {len(failed)} of {len(golds)} gold conversations fail: {error}"
+            self.find("gold_calls", text, failed[0], False)
 
     # ---- the same again
-
-    def again(self, plays: list[Played]) -> None:
-        """Play conversations a second time: they have to be the same."""
-        for play in plays:
-            reply = self.process.play([self.job(play)])
-            self.compare(play, reply, "when it is played again")
 
     def together(self, plays: list[Played]) -> None:
         """Play conversations all at once, turn by turn: they have to be what each is alone."""
         if len(plays) < 2:
             return
-        reply = self.process.play(list(map(self.job, plays)), limit_s=self.process.timeout_s * len(plays) / 4)
-        for i, play in enumerate(plays):
-            own = {"talks": reply["talks"][i : i + 1]} if "talks" in reply else reply
-            self.compare(play, own, "beside others, turn by turn")
-            if "talks" not in reply:  # one finding for all
-                return
+        reply = self.process.play([play.job for play in plays], limit_s=self.process.timeout_s * len(plays) / 4)
+        for i, play in enumerate(plays if "outcomes" in reply else plays[:1]):  # one finding for a loss of all
+            one = {"outcomes": [reply["outcomes"][i]]} if "outcomes" in reply else reply
+            self.compare(play, one, "beside others, turn by turn")
 
     def reused(self, plays: list[Played]) -> None:
         """Play a conversation with an object that has served another one, as with TRL: reset has to begin anew."""
-        if self.causes:
-            return
         by_kind = {}
         for play in plays:
-            by_kind.setdefault(self.kinds[self.places[play.row["number"]]]["name"], []).append(play)
-        for own in by_kind.values():
-            talks = self.process.play([self.job(own[-1]), self.job(own[0])], reuse=True).get("talks")
-            names = differs(own[0].outcome, talks[1]) if talks else ["raises"]
+            by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
+        for first, last in [(group[0], group[-1]) for group in by_kind.values()]:
+            outcomes = self.process.play([last.job, first.job], reuse=True).get("outcomes")
+            names = differs(first.outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
-                what = f"an object's second conversation is not like its first ({', '.join(names)})"
-                self.find("reset", what, own[0], "set every attribute in reset: TRL uses objects again", failed=False)
+                text = f"an object's second conversation is not like its first ({', '.join(names)})"
+                self.find("reset", text, first, False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
         """A finding where a conversation is another one than before."""
-        if "talks" not in reply:
-            told = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
-            return self.name_cause(play, f"is lost {how}: {told}", True)
-        found = reply["talks"][0]
-        names = differs(play.outcome, found)
-        if names:
-            what = ", ".join(f"{name} {play.outcome[name]} becomes {found[name]}" for name in names)
-            self.name_cause(play, f"changes {how}: {what}", True)
-        elif found["said"] != play.outcome["said"]:
+        if "outcomes" not in reply:
+            return self.name_cause(play, f"is lost {how}: {loss_of(reply)[1]}", True)
+        outcome = reply["outcomes"][0]
+        if names := differs(play.outcome, outcome):
+            changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
+            self.name_cause(play, f"changes {how}: {changes}", True)
+        elif outcome["said"] != play.outcome["said"]:
             self.name_cause(play, f"says other words {how}", False)
         return None
 
-    def name_cause(self, play: Played, what: str, failed: bool) -> None:
+    def name_cause(self, play: Played, message: str, failed: bool) -> None:
         """Add a finding that says whether chance or what another conversation left behind is the cause."""
         if failed not in self.causes:  # the first of its kind is played in two new processes
             alone = []
             for _ in range(2):
                 with EnvironmentProcess(self.args, self.rows) as fresh:
-                    alone += fresh.play([self.job(play)]).get("talks", [])
+                    alone += fresh.play([play.job]).get("outcomes", [])
             same = len(alone) == 2 and all(alone[0][name] == alone[1][name] for name in (*OUTCOME, "said"))
             self.causes[failed] = "shared_state" if same else "not_deterministic"
-        cause, advice = CAUSES[self.causes[failed]]
-        self.find(self.causes[failed], f"a conversation {what}; {cause}", play, advice, failed)
+        cause = self.causes[failed]
+        self.find(cause, f"a conversation {message}; {CAUSES[cause]}", play, failed)
 
     # ---- what is paid
 
     def line(self, name: str, plays: list[Played], golds: list[Played]) -> dict:
         """One line of the table of policies, with its findings."""
         known = [play for play in plays if play.outcome]
-        paid, turns = [play.paid for play in known], sum(play.outcome["turns"] for play in known)
+        outcomes = [play.outcome for play in known]
+        paid = [outcome["return"] for outcome in outcomes]
         line = {"name": name, "conversations": len(plays), "problems": len(plays) - len(known)}
-        line |= dict(zip(("mean", "min", "max"), three(paid), strict=True))
+        for key, figure in (("mean", statistics.fmean), ("min", min), ("max", max)):
+            line[key] = figure(paid) if paid else None
         for key in ("turns", "calls", "failures", "seconds"):
-            line[key] = statistics.fmean(play.outcome[key] for play in known) if known else None
-        line["limit"] = sum(p.outcome["ended_by"] in ("turns", "tokens") for p in known) / len(known) if known else None
-        seconds = sum(play.outcome["seconds"] for play in known) / max(1, turns)
+            line[key] = statistics.fmean(outcome[key] for outcome in outcomes) if outcomes else None
+        limits = [outcome["ended_by"] in ("turns", "tokens") for outcome in outcomes]
+        line["limit"] = statistics.fmean(limits) if limits else None
+        seconds = (line["seconds"] or 0.0) / max(1e-9, line["turns"] or 0.0)
         if seconds > SLOW_S and name != "injection":
-            what = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
-            self.find("latency", what, None, "bound the work of a call; tools of a step run side by side", failed=False)
+            text = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
+            self.find("latency", text, failed=False)
         return line | self.shares(name, known, golds)
 
     def shares(self, name: str, known: list[Played], golds: list[Played]) -> dict:
         """How a policy's returns compare with gold's; findings where they are too high."""
         if name == "gold":
             return {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed, what = self.args.allow.get(name, POLICIES[name][0]), POLICIES[name][1].__doc__
-        best = {play.row["number"]: play.paid for play in golds if play.outcome}
+        allowed, summary = self.args.allow.get(name, POLICIES[name][0]), POLICIES[name][1].__doc__
+        best = {play.row["number"]: play.outcome["return"] for play in golds if play.outcome}
         usual = statistics.fmean(best.values()) if best else self.full()
-        every = [play.paid for play in known]
-        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *every])
-        line = {"share": None, "allowed": allowed, "status": "n/a", "what": what}
+        paid = [play.outcome["return"] for play in known]
+        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
+        line = {"share": None, "allowed": allowed, "status": "n/a", "what": summary}
         if not known or usual - floor < 1e-9:
             return line
-        golds_of = [best.get(play.row["number"], usual) for play in known]
-        golds_of = [own if own - floor > 1e-9 else usual for own in golds_of]
-        shares = [(play.paid - floor) / (own - floor) for play, own in zip(known, golds_of, strict=True)]
-        line["share"] = (statistics.fmean(every) - floor) / (usual - floor)
-        paying = sorted(((s, i) for i, s in enumerate(shares) if s > allowed + 1e-6), reverse=True)
-        failed = line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares)
-        for share, i in paying[:3]:
-            text = f"pays {share:.0%} of gold's return, {allowed:.0%} allowed, for: {what[0].lower()}{what[1:-1]}"
-            advice = f"pay for what was asked alone, or --allow {name}={math.ceil(100 * share) / 100:g} if it is meant"
-            self.find(name, text, known[i], advice, failed)
-        return line | {"status": "FAIL" if failed and paying else "warning" if paying else "pass"}
+        rows_gold = [best.get(play.row["number"], usual) for play in known]
+        spans = [gold - floor if gold - floor > 1e-9 else usual - floor for gold in rows_gold]
+        shares = [((value - floor) / span, play) for value, span, play in zip(paid, spans, known, strict=True)]
+        line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
+        advice = "pay for what was asked alone"
+        return line | {"status": payment_status(self.find, line | {"name": name, "noun": "return"}, shares, advice)}
 
     # ---- template
 
     def check_template(self) -> None:
         """A finding where a model's chat template cannot go on turn by turn, or shows no form of calls."""
-        reply = self.process.told("template", {})
+        reply = self.process.ask("template", {})
         if "tool_format" in reply:
             self.report["tool_format"] = reply["tool_format"]
             return
-        told = next(str(reply[kind]) for kind in ("fault", "hung", "died") if kind in reply)
-        message, _, advice = told.rpartition("; try ")
-        self.find("template", message or told, None, advice)
+        message, _, advice = loss_of(reply)[1].rpartition("; try ")
+        self.find("template", message or advice, advice=advice)
+
+
+def loss_of(reply: dict) -> tuple[str, str]:
+    """(fault, hung or died; the message) of a reply without outcomes."""
+    return next((kind, str(reply[kind])) for kind in ("fault", "hung", "died") if kind in reply)
 
 
 def differs(one: dict, two: dict) -> list[str]:
     """Names of what two outcomes do not share."""
     return [name for name in OUTCOME if one[name] != two[name]]
-
-
-def three(values: list[float]) -> tuple:
-    """Mean, least and greatest; None without values."""
-    return (statistics.fmean(values), min(values), max(values)) if values else (None, None, None)
 
 
 # -------------------------------------------------------------------- report (src/programs/reward_preflight/report.py)
@@ -7088,41 +7088,6 @@ FUNCTION_HEADS = {
     "p99_ms": "p99 ms",
 }
 
-
-def print_report(report: dict) -> None:
-    """The report of a preflight for people."""
-    gold, groups = report["gold"], report["groups"]
-    tell(f"reward   {', '.join(report['reward'])}")
-    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
-    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
-    tell(f"profile  {report['profile']}")
-    tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    tell(columns_of(report["probes"], PROBE_HEADS))
-    tell(columns_of(report["functions"], FUNCTION_HEADS))
-    if groups["source"] == "formula":
-        cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-        tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
-    else:
-        names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
-        cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
-        tell(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
-    for finding in report["findings"]:
-        shown = (
-            f" | row {finding['row']}, score {finding['score']}: '{finding['completion']}'" if "row" in finding else ""
-        )
-        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
-    for check, count in report["more_findings"].items():
-        tell(f"         and {count} more of {check}")
-    tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
-
-
-def print_json(value) -> None:
-    """One JSON object on stdout."""
-    tell(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-# -------------------------------------------- environment report (src/programs/reward_preflight/environment_report.py)
-
 POLICY_HEADS = {
     "name": "policy",
     "conversations": "talks",
@@ -7142,6 +7107,26 @@ POLICY_HEADS = {
 }
 
 
+def print_report(report: dict) -> None:
+    """The report of a preflight for people."""
+    gold, groups = report["gold"], report["groups"]
+    tell(f"reward   {', '.join(report['reward'])}")
+    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
+    tell(f"profile  {report['profile']}")
+    tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
+    tell(columns_of(report["probes"], PROBE_HEADS))
+    tell(columns_of(report["functions"], FUNCTION_HEADS))
+    if groups["source"] == "formula":
+        cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
+        tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
+    else:
+        names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
+        cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
+        tell(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
+    print_findings(report, "row {row}, score {score}: '{completion}'")
+
+
 def print_environment_report(report: dict) -> None:
     """The report of a preflight of an environment, for people."""
     tell(f"environment  {report['environment']}")
@@ -7154,12 +7139,22 @@ def print_environment_report(report: dict) -> None:
         tell(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
     tell()
     tell(columns_of(report["policies"], POLICY_HEADS))
+    print_findings(report, "row {row}, policy {policy}")
+
+
+def print_findings(report: dict, evidence: str) -> None:
+    """Findings and verdict; `evidence` is the form in which a finding's row is shown."""
     for finding in report["findings"]:
-        shown = f" | row {finding['row']}, policy {finding['policy']}" if "row" in finding else ""
+        shown = f" | {evidence.format(**finding)}" if "row" in finding else ""
         tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
     for check, count in report["more_findings"].items():
         tell(f"         and {count} more of {check}")
     tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
+
+
+def print_json(value) -> None:
+    """One JSON object on stdout."""
+    tell(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 # -------------------------------------------------- model preflight (src/programs/reward_preflight/model_preflight.py)
@@ -7317,24 +7312,17 @@ def score_file(args) -> int:
 
 
 def preflight(args) -> int:
-    """--reward: all checks on rows drawn from the data."""
-    started, rows = time.perf_counter(), load_data(args)
-    samples = load_samples(args, rows)
-    with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
-        report = Preflight(args, pick(rows, args.limit or 64, args.seed), process).run(samples)
+    """--reward, --environment: all checks on rows drawn from the data."""
+    started, data = time.perf_counter(), load_data(args)
+    samples, rows = load_samples(args, data), pick(data, args.limit or 64, args.seed)
+    if args.environment:
+        with EnvironmentProcess(args, rows) as process:
+            report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
+    else:
+        with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
+            report, show = Preflight(args, rows, process).run(samples), print_report
     report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else print_report)(report)
-    return 0 if report["ready"] else 1
-
-
-def environment_preflight(args) -> int:
-    """--environment: all checks on rows drawn from the data."""
-    started = time.perf_counter()
-    rows = pick(load_data(args), args.limit or 64, args.seed)
-    with EnvironmentProcess(args, rows) as process:
-        report = EnvironmentPreflight(args, rows, process).run()
-    report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else print_environment_report)(report)
+    (print_json if args.json else show)(report)
     return 0 if report["ready"] else 1
 
 
@@ -7487,9 +7475,11 @@ def check_idle_flags(args) -> None:
     """Raise UserError for flags that do nothing in the mode that was chosen."""
     usual = make_parser().parse_args([])
     template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
-    of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
+    of_environments = [name for name in OF_ENVIRONMENTS if name not in template]
     idle_beside = {
-        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat")
+        if args.environment
+        else of_environments,
         "--model": NOT_OF_MODELS if args.model else OF_MODELS,
     }
     for mode, names in idle_beside.items():
@@ -7525,7 +7515,8 @@ def check_arguments(args) -> None:
         args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
-    args.reward = [full_spec(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
+    specs = args.reward or ([args.score] if args.score else [])
+    args.reward = [full_spec(spec, args.reward_library) for spec in specs]
     args.allow = dict(args.allow or [])
     if args.max_new_tokens and not args.max_characters:
         args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens
@@ -7540,9 +7531,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        if args.environment or args.model:
-            return (environment_preflight if args.environment else model_preflight)(args)
-        return (list_library if args.list else score_file if args.score else preflight)(args)
+        mode = model_preflight if args.model else list_library if args.list else score_file if args.score else preflight
+        return mode(args)
     except UserError as error:
         say(f"error: {error}")
         return error.code

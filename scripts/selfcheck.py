@@ -62,18 +62,18 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       518-554  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
 #       557-778  contract             What a trainer must offer to be checked: names, signatures, shapes; …
 #       781-957  subject              What is checked: a trainer, the sequences on which it is checked, and how …
-#      960-1105  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#     1108-1170  trainer              A trainer as the checks see it: what pages and scripts have in common
-#     1173-1408  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1411-1686  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1689-1932  partial              Loading a trainer by its path; with --partial, plain stand-ins for what a page …
-#     1935-2072  oracle               The same figures, computed independently
-#     2075-2230  prepare              Loading what is checked, cutting a large model to a few layers and tokens, …
-#     2233-2327  input checks         Checks of what goes in: tokens, template, reward
-#     2330-2441  advantage checks     Checks of critic, returns and advantages
-#     2444-2612  policy checks        Checks of log-probs, padding and the policy's gradient
-#     2615-2903  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2906-3022  run                  The command line
+#      960-1106  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#     1109-1171  trainer              A trainer as the checks see it: what pages and scripts have in common
+#     1174-1409  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1412-1687  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1690-1933  partial              Loading a trainer by its path; with --partial, plain stand-ins for what a page …
+#     1936-2073  oracle               The same figures, computed independently
+#     2076-2231  prepare              Loading what is checked, cutting a large model to a few layers and tokens, …
+#     2234-2328  input checks         Checks of what goes in: tokens, template, reward
+#     2331-2442  advantage checks     Checks of critic, returns and advantages
+#     2445-2613  policy checks        Checks of log-probs, padding and the policy's gradient
+#     2616-2905  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2908-3024  run                  The command line
 
 import argparse
 import contextlib
@@ -969,8 +969,8 @@ NUMBERS = re.compile(r"(?:\[talk(\d)\])+")
 
 def number_of(text: str) -> int | None:
     """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
-    found = NUMBERS.search("".join(text.split()))
-    return int(found[1]) if found else None
+    match = NUMBERS.search("".join(text.split()))
+    return int(match[1]) if match else None
 
 
 def numbers_in(text: str) -> set[int]:
@@ -1009,7 +1009,7 @@ class Record:
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
-        found = []
+        answers = []
         for prompt in prompts:
             number = number_of(self.tokenizer.decode(prompt)) or 0
             turns = self.turns.setdefault(number, [])
@@ -1017,8 +1017,8 @@ class Record:
             ids = script[min(len(turns), len(script) - 1)]
             first = 1 + 0.1 * number + 0.01 * len(turns)  # no two alike
             turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
-            found.append((turns[-1].ids, turns[-1].logprobs))
-        return found
+            answers.append((turns[-1].ids, turns[-1].logprobs))
+        return answers
 
     def environment(self) -> type:
         """The class of environments that writes this record."""
@@ -1067,14 +1067,15 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     """Answers of ids that their text, encoded anew, would not give; every third is cut off."""
     special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     plain = [i for i in range(len(tokenizer)) if i not in special]
-    draw, found = random.Random(0), []
+    draw, script = random.Random(0), []
     for count in ANSWERS:
         answers = []
         for _ in range(count):
-            cut = (len(found) + len(answers)) % 3 == 1
-            answers.append(odd_ids(tokenizer, plain, draw, ANSWER_TOKENS if cut else 5) + [end] * (not cut))
-        found.append(answers)
-    return found
+            cut = (len(script) + len(answers)) % 3 == 1
+            ids = odd_ids(tokenizer, plain, draw, ANSWER_TOKENS if cut else 5)
+            answers.append(ids if cut else [*ids, end])
+        script.append(answers)
+    return script
 
 
 def odd_ids(tokenizer, plain: list[int], draw: random.Random, count: int) -> list[int]:
@@ -1093,16 +1094,16 @@ def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list
     Args:
         begun: the template itself writes the tag with which a thought begins.
     """
-    found = []
+    script = []
     for number, count in enumerate(ANSWERS):
         answers = []
         for turn in range(count):
             thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
             text = f"{thought}Answer {number}{turn}"
             ids = tokenizer.encode(text, add_special_tokens=False)
-            answers.append(ids + [end] * (turn != 1))
-        found.append(answers)
-    return found
+            answers.append(ids if turn == 1 else [*ids, end])
+        script.append(answers)
+    return script
 
 
 # ------------------------------------------------------------------------- trainer (src/programs/selfcheck/trainer.py)
@@ -2677,16 +2678,16 @@ def broken_turn(s: Subject, play: Played, row: int) -> str:
         return "it holds no word of its conversation: what reset returns is to stand after the prompt"
     for i, turn in enumerate(turns):
         expected = turn.prompt + turn.ids
-        follows, what = (turns[i + 1].prompt, f"the prompt of turn {i + 2}") if turns[i + 1 :] else (ids, "the batch")
+        follows, place = (turns[i + 1].prompt, f"the prompt of turn {i + 2}") if turns[i + 1 :] else (ids, "the batch")
         if follows[: len(expected)] == expected:
             continue
         at = first_difference(expected, follows)
         where = f"of turn {i + 1}" if at >= len(turn.prompt) else "before it"
         start = len(turn.prompt) if at >= len(turn.prompt) else max(0, at - 2)
         one, two = (x[start : start + max(8, at - start + 4)] for x in (expected, follows))
-        text = f"{what} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
         same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded anew" * same
+        return f"{text}; the text is the same: it was encoded anew" if same else text
     return ""
 
 
@@ -2731,7 +2732,7 @@ def expected_mask(play: Played, row: int) -> list[int]:
 def turn_mask(s: Subject):
     """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob."""
     play, tokenizer = odd_play(s), s.models.tokenizer
-    faults, count = [f"1 on {play.outside} pads"] * bool(play.outside), 0
+    faults, count = [f"1 on {play.outside} pads"] if play.outside else [], 0
     for row, ids in enumerate(play.rows):
         if broken_turn(s, play, row):
             return None, "what was sampled cannot be found in the batch: see turn_ids"
@@ -2741,8 +2742,8 @@ def turn_mask(s: Subject):
         lost = [i for i, (a, b) in enumerate(zip(mask, expected, strict=True)) if a < b]
         if leaked or lost:
             text = tokenizer.decode([ids[i] for i in leaked[:40]])
-            wrong = [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
-            wrong += [f"0 on {len(lost)} tokens that were sampled"] * bool(lost)
+            wrong = [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] if leaked else []
+            wrong += [f"0 on {len(lost)} tokens that were sampled"] if lost else []
             faults.append(f"conversation {row}: {', '.join(wrong)}")
         else:
             faults += wrong_logprobs(play, row)
@@ -2754,9 +2755,9 @@ def turn_mask(s: Subject):
 def wrong_logprobs(play: Played, row: int) -> list[str]:
     """What is wrong with a conversation's log-probs as the sampler saw them."""
     given = [x for turn in play.turns(row) for x in turn.logprobs]
-    found = [x for x, own in zip(play.logprobs[row], expected_mask(play, row), strict=True) if own]
-    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, found, strict=True))
-    return [f"conversation {row}: right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
+    kept = [x for x, sampled in zip(play.logprobs[row], expected_mask(play, row), strict=True) if sampled]
+    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
+    return [f"conversation {row}: right, but rollout_logprobs are others' at {wrong} of its tokens"] if wrong else []
 
 
 @check(
@@ -2778,7 +2779,8 @@ def turn_rewards(s: Subject):
             names = ", ".join(map(str, changed)) or "none"
             faults.append(f"of conversation {row}: score {names} changes with its return")
     early = ", ".join(map(str, sorted(usual.record.early)))
-    faults += [f"conversation {early}: asked for the return before its last answer was heard"] * bool(early)
+    if early:
+        faults.append(f"conversation {early}: asked for the return before its last answer was heard")
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
 
@@ -2807,7 +2809,7 @@ def turn_state(s: Subject):
 
 def wrong_ears(record: Record, tokenizer, number: int) -> list[str]:
     """Answers that another environment heard, and those that none did."""
-    own, heard = record.turns[number], record.heard.get(number, [])
+    turns, heard = record.turns[number], record.heard.get(number, [])
     said = {
         n: [squeezed(tokenizer.decode(t.ids, skip_special_tokens=True)) for t in x] for n, x in record.turns.items()
     }
@@ -2818,8 +2820,8 @@ def wrong_ears(record: Record, tokenizer, number: int) -> list[str]:
         return [
             f"the environment of conversation {number} heard answers of {', '.join(map(str, dict.fromkeys(others)))}"
         ]
-    text = f"of {len(own)} answers of conversation {number} its environment heard {len(heard)}"
-    return [text] * (len(own) != len(heard))
+    text = f"of {len(turns)} answers of conversation {number} its environment heard {len(heard)}"
+    return [text] if len(turns) != len(heard) else []
 
 
 def squeezed(text: str) -> str:
@@ -2850,7 +2852,7 @@ def turn_template(s: Subject):
     fault = rewritten(s) if s.trainer.talks else ""
     if fault:
         return False, fault
-    tokenizer, own = s.models.tokenizer, s.models.tokenizer.chat_template
+    tokenizer, template = s.models.tokenizer, s.models.tokenizer.chat_template
     text = "turns read as the template writes them" if s.trainer.talks else "the environment of the run has no reply"
     try:
         tokenizer.chat_template = FORGETFUL + tokenizer.get_chat_template()
@@ -2859,7 +2861,7 @@ def turn_template(s: Subject):
     except (Exception, SystemExit):
         return True, f"{text}; a template that drops what was thought is refused"
     finally:
-        tokenizer.chat_template = own
+        tokenizer.chat_template = template
     if fault:
         return False, f"a template that drops what was thought is not noticed: {fault}"
     return True, f"{text}, also with one that drops what was thought"
@@ -2873,9 +2875,9 @@ def rewritten(s: Subject, thinks: bool | None = None) -> str:
     thinks, begun = thinks and not prompt.endswith("</think>"), prompt.endswith("<think>")  # it may be told not to
     play = played(s, Record(tokenizer, thought_answers(tokenizer, end_of_turn(s), thinks, begun)))
     for number, turns in sorted(play.record.turns.items()):
-        asked, told = messages_of(s, play.record, number, "<think>" * (thinks and begun))
+        asked, follow_up = messages_of(s, play.record, number, "<think>" if thinks and begun else "")
         first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
-        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + told))
+        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + follow_up))
         got, expected = last[len(first) :], whole[len(begin) :]
         if not whole.startswith(begin) or got != expected:
             at = max(0, first_difference([*got], [*expected]) - 8)
@@ -2888,13 +2890,13 @@ def rewritten(s: Subject, thinks: bool | None = None) -> str:
 
 def messages_of(s: Subject, record: Record, number: int, begun: str) -> tuple[list[dict], list[dict]]:
     """A conversation's prompt, and what follows up to its last answer; `begun`: what the template puts before one."""
-    end, told = end_of_turn(s), []
+    end, follow_up = end_of_turn(s), []
     asked = copy.deepcopy(s.trainer.chat_of(s.trainer.rows[number // 2]))
     asked[-1]["content"] += f" [talk {number}]"
     for turn, said in zip(record.turns[number][:-1], record.said.get(number, []), strict=False):
         text = begun + s.models.tokenizer.decode([i for i in turn.ids if i != end])
-        told += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
-    return asked, told
+        follow_up += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
+    return asked, follow_up
 
 
 def rendered(s: Subject, chat: list[dict]) -> str:

@@ -39,73 +39,74 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       164-209  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       212-252  bundle             Where this bundle and its embedded model, data and rewards lie
-#       255-409  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       412-611  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       614-723  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#      726-1002  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1005-1136  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1139-1319  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1322-1485  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1488-1689  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1692-1810  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1813-1851  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1854-1885  prompts            Prompts as token ids, for training and held out
-#     1888-1910  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1913-1961  extracts           The part of a Python file that some of its names need, as a file of its own
-#     1964-2176  user code          What a reward is given: texts, copies of the columns, and a state of the process …
-#     2179-2441  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2444-2721  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2724-2876  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2879-3082  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3085-3225  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3228-3290  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3293-3548  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3551-3700  conversations      The record of a conversation with an environment, and what the environment says …
-#     3703-3870  play               Playing conversations of a policy with environments: all that are open are …
-#     3873-4052  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4055-4166  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4169-4225  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4228-4367  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4370-4636  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4639-4728  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4731-4756  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4759-4944  memory             The memory that a run will need, from the shape of its networks
-#     4947-4954  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4957-5141  names              What verl calls each setting, and what it refuses or ignores
-#     5144-5258  settings           Settings, and hardware by name
-#     5261-5402  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5405-5521  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5524-5913  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5916-5961  hydra              One override in Hydra's grammar
-#     5964-6001  known names        The names in verl's configuration where verl is not installed, from …
-#     6004-6094  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6097-6214  data               Rows as verl reads them
-#     6217-6261  templates          The chat template that gives verl our token ids
-#     6264-6315  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6318-6351  gathering          Calls of what wants many things at once, by those who have one each
-#     6354-6452  rewards            Rewards inside verl's processes
-#     6455-6554  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6557-6741  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6744-6913  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6916-7081  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7084-7238  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7241-7379  memory             Memory of one GPU, and sizes that do not divide
-#     7382-7515  reward files       The reward's files, copied into the job with what they import
-#     7518-7594  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7597-7705  job folder         The folder of a job: data, rewards, settings
-#     7708-7749  run script         run.sh: the command
-#     7752-7845  export texts       Texts of the files that --export writes
-#     7848-7912  export trial       The exported reward, tried beside the functions that it holds
-#     7915-8192  export             --export: a job as four files that need neither this script nor its bundle
-#     8195-8264  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8267-8470  checks             --check: what can be found out before a run
-#     8473-8625  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8628-8784  submit             --submit to a Ray cluster
-#     8787-8839  slurm              --slurm: a batch file
-#     8842-8928  run                --run on this machine
-#     8931-8990  command            The command line
+#       165-170  file text          Texts that are files beside their room, such as a page's style; a built script …
+#       173-218  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       221-261  bundle             Where this bundle and its embedded model, data and rewards lie
+#       264-418  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       421-620  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       623-732  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#      735-1011  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1014-1145  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1148-1328  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1331-1494  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1497-1698  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1701-1819  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1822-1860  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1863-1894  prompts            Prompts as token ids, for training and held out
+#     1897-1919  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1922-1939  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1942-1990  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1993-2205  user code          What a reward is given: texts, copies of the columns, and a state of the process …
+#     2208-2470  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2473-2750  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2753-2907  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2910-3115  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3118-3258  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3261-3323  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3326-3581  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3584-3738  conversations      The record of a conversation with an environment, and what the environment says …
+#     3741-3911  play               Playing conversations of a policy with environments: all that are open are …
+#     3914-4093  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4096-4207  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4210-4266  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4269-4408  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4411-4677  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4680-4769  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4772-4797  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4800-4985  memory             The memory that a run will need, from the shape of its networks
+#     4988-4995  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     4998-5182  names              What verl calls each setting, and what it refuses or ignores
+#     5185-5299  settings           Settings, and hardware by name
+#     5302-5443  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5446-5562  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5565-5954  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5957-6002  hydra              One override in Hydra's grammar
+#     6005-6042  known names        The names in verl's configuration where verl is not installed, from …
+#     6045-6135  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6138-6248  data               Rows as verl reads them
+#     6251-6295  templates          The chat template that gives verl our token ids
+#     6298-6349  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6352-6385  gathering          Calls of what wants many things at once, by those who have one each
+#     6388-6486  rewards            Rewards inside verl's processes
+#     6489-6592  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6595-6779  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6782-6951  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6954-7119  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7122-7276  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7279-7417  memory             Memory of one GPU, and sizes that do not divide
+#     7420-7556  reward files       The reward's files, copied into the job with what they import
+#     7559-7634  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7637-7745  job folder         The folder of a job: data, rewards, settings
+#     7748-7793  run script         run.sh: the command
+#     7796-7860  export trial       The exported reward, tried beside the functions that it holds
+#     7863-8230  export             --export: a job as four files that need neither this script nor its bundle
+#     8233-8302  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8305-8508  checks             --check: what can be found out before a run
+#     8511-8663  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8666-8822  submit             --submit to a Ray cluster
+#     8825-8878  slurm              --slurm: a batch file
+#     8881-8967  run                --run on this machine
+#     8970-9029  command            The command line
 
 import argparse
 import ast
@@ -160,6 +161,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+
+# ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
+
+
+def with_values(text: str, **values) -> str:
+    """Text with the values in the places of `{name}`, and of `"{name}"` with its quotes, which keeps Python valid."""
+    return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
+
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
@@ -1910,6 +1919,26 @@ def check_band(config, group_size: int) -> None:
     )
 
 
+# ------------------------------------------------------------------------- verl layout (src/parts/data/verl_layout.py)
+
+# of extra_info, beside columns
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
+
+
+def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
+    """(The column that holds it, extra_info.ground_truth_field, its text): the tests, else the answer, else none."""
+    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), None)
+    truth = "" if gold is None else row[gold]
+    if isinstance(truth, str):
+        return gold, gold or "none", truth
+    return gold, f"{gold}:json", json.dumps(truth, ensure_ascii=False)
+
+
+def info_key(name: str) -> str:
+    """A column's name in extra_info, which has names of its own."""
+    return f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+
+
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 
@@ -2786,11 +2815,11 @@ class Environments:
 
 def method_names(environment) -> list[str]:
     """Public functions of an environment's class, as TRL finds them."""
-    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_")]
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
 
     Args:
@@ -2803,19 +2832,19 @@ def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
     expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
     generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
-    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
     except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
-        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], what: str) -> None:
+def check_hooks(environment, names: list[str], subject: str) -> None:
     """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
     form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
         if name not in names:
             continue
@@ -2823,22 +2852,24 @@ def check_hooks(environment, names: list[str], what: str) -> None:
         try:
             signature.bind(*arguments)
         except TypeError as error:
-            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
-    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
-    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
     try:
         environment, other = make(), make()
     except Exception as error:
         where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
-    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     names = method_names(environment)
-    check_hooks(environment, names, what)
-    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    check_hooks(environment, names, subject)
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
 
@@ -2854,19 +2885,19 @@ def load_environments(spec: str) -> Environments:
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
     known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
-    found = members.get(name)
-    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
-    if not isinstance(found, dict):
-        return Environments({None: environment_kind(name, found, file, spec)})
-    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
-    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
 def fault_place(error: BaseException, file: str) -> str:
     """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (own or frames or [None])[-1]
+    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (in_file or frames or [None])[-1]
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
@@ -2923,10 +2954,10 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     before, *blocks = text.split("<tool_call>")
     calls = []
     for block in blocks:
-        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
-        if not found:
+        match = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
-        name, body = found[1].strip(), found[2]
+        name, body = match[1].strip(), match[2]
         pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
         known = types.get(name, {})
         calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
@@ -2954,10 +2985,10 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
         if block.startswith("["):
             calls += [call_of_json(value) for value in json.loads(block)]
             continue
-        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
-        if not found:
+        match = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not match:
             raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
-        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+        calls.append(tool_call(match[1], json.loads(match[3]), match[2] or ""))
     return before, calls
 
 
@@ -2981,10 +3012,12 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
         return text, []
     tree = ast.parse(rest, mode="eval").body
-    found = tree.elts if isinstance(tree, ast.List) else []
-    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+    elements = tree.elts if isinstance(tree, ast.List) else []
+    if not elements or not all(
+        isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements
+    ):
         raise BadCall("calls have the form [name(key=value)]")
-    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in elements]
     if any(key is None for _, arguments in pairs for key, _ in arguments):
         raise BadCall("an argument has the form key=value")
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
@@ -3022,9 +3055,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         not choice or choice in known,
         f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
     )
-    own = getattr(tokenizer, "response_template", None)
-    if own and choice in ("", "template"):
-        return own
+    response_template = getattr(tokenizer, "response_template", None)
+    if response_template and choice in ("", "template"):
+        return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
     text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
@@ -3033,13 +3066,13 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    found = trl_response_template(tokenizer)
-    if found is None:
+    trl_template = trl_response_template(tokenizer)
+    if trl_template is None:
         raise UserError(
             f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
             "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
         )
-    return found
+    return trl_template
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -3075,8 +3108,8 @@ def read_answer(
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
     except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
         return {"role": "assistant", "content": text}, ""
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
@@ -3164,12 +3197,12 @@ def leave_behind(thread: threading.Thread) -> None:
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
     """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
-    found = outcomes[: len(calls)]
+    made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
-    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
-    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
-    rest = len(calls) - len(found) - len(missing)
-    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
+    missing = [Outcome(error=late, seconds=spent)] if len(made) < len(calls) else []
+    rest = len(calls) - len(made) - len(missing)
+    return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
 
 
 def check_loop() -> None:
@@ -3238,8 +3271,8 @@ def sanitizes(tokenizer) -> bool:
 def control_tokens(tokenizer, template: str) -> list[str]:
     """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
-    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(found, key=len, reverse=True)
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
@@ -3264,10 +3297,10 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
         as_letters = i % 2 == 0
-        own = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
             raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += own
+        ids += encoded
     return ids
 
 
@@ -3529,20 +3562,20 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
         return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
 
     bridge = TurnBridge(tokenizer, end_ids, settings)
-    found = problem(bridge)
-    if not found:
+    fault = problem(bridge)
+    if not fault:
         return bridge
     other = training_template(tokenizer)
     if other:
         bridge = TurnBridge(tokenizer, end_ids, settings, other)
         if not problem(bridge):
             say(
-                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                f"note: the chat template cannot be continued turn by turn: {fault}; sampling and training with "
                 "TRL's form of it, which keeps earlier turns: serve the model with that one too"
             )
             return bridge
     raise UserError(
-        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        f"the chat template cannot be continued turn by turn: {fault}; expected one whose rendering of a conversation "
         'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
         "true or false}, or another model"
     )
@@ -3597,6 +3630,11 @@ class Conversation:
         """How messages name it."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
+    @property
+    def label(self) -> str:
+        """How messages name it with its environment."""
+        return f"environment {self.kind.name}, {self.row}"
+
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
     """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
@@ -3605,8 +3643,8 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         EnvironmentFault: it raised.
     """
     outcomes, waiting = [], {}
-    for i, (talk, arguments) in enumerate(calls):
-        bound = functools.partial(getattr(talk.environment, method), **arguments)
+    for i, (conversation, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(conversation.environment, method), **arguments)
         outcomes.append(Outcome())
         if inspect.iscoroutinefunction(bound.func):
             waiting[i] = [bound]
@@ -3614,35 +3652,35 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except Exception as error:
-            raise environment_fault(talk.kind, method, talk.row, error) from error
-    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
-        outcomes[i] = found[0]
-    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+            raise environment_fault(conversation.kind, method, conversation.row, error) from error
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = results[0]
+    return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
-def checked(method: str, talk: Conversation, outcome: Outcome):
+def checked(method: str, conversation: Conversation, outcome: Outcome):
     """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
     if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
-        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
     return outcome.value
 
 
-def checked_text(method: str, talk: Conversation, value) -> str | None:
+def checked_text(method: str, conversation: Conversation, value) -> str | None:
     """A string or None that an environment returned."""
     if value is None or isinstance(value, str):
         return value
     got = f"{method} returned a {type(value).__name__}"
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+    raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
-def checked_number(what: str, talk: Conversation, value) -> float:
+def checked_number(name: str, conversation: Conversation, value) -> float:
     """A finite number that an environment gave."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
-    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
@@ -3677,23 +3715,23 @@ def missing_tool(name: str, /, **arguments) -> None:
     raise ValueError(f"Tool {name} not found.")
 
 
-def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     """The tool calls of the last answer, to be made in order."""
     calls = []
-    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+    for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
-        known = name in talk.kind.tool_names
-        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        known = name in conversation.kind.tool_names
+        tool = getattr(conversation.environment, name) if known else functools.partial(missing_tool, name)
         calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
     return calls
 
 
-def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
     """The results of the last answer's tool calls as messages."""
     messages = []
-    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+    for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
-        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
@@ -3705,124 +3743,127 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
     """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
-    talks, calls = [], []
+    conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
-        talks.append(talk)
-        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
-    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
-        said = checked_text("reset", talk, value)
+        conversations.append(conversation)
+        calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if talk.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
-            talk.messages[at] = {**talk.messages[at], "content": talk.messages[at]["content"] + said}
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            message = conversation.messages[at]
+            conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
-            raise UserError(f"environment {talk.kind.name}, {what}") from error
-        length = len(talk.prompt_ids)
+            got = f"{conversation.label}: got a prompt that the template refuses"
+            raise UserError(f"{got} ({error}); try other roles") from error
+        length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
-    return talks
+    return conversations
 
 
-def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
     """Append a sampled answer; return its text and what is wrong with its tool calls."""
-    before = talk.ids
-    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
-    talk.response_ids += ids
-    talk.response_mask += [1] * len(ids)
-    talk.rollout_logprobs += logprobs
-    talk.finished = bridge.ends(ids)
+    before = conversation.ids
+    conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
+    conversation.response_ids += ids
+    conversation.response_mask += [1] * len(ids)
+    conversation.rollout_logprobs += logprobs
+    conversation.finished = bridge.ends(ids)
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
-    if talk.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
-    talk.messages.append(message)
+    if conversation.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+    conversation.messages.append(message)
     return text, problem
 
 
-def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
     """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
-    said, jobs = [[] for _ in talks], {}
-    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+    said, jobs = [[] for _ in conversations], {}
+    for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
-            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + 1
             said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
-        elif talk.messages[-1].get("tool_calls"):
-            jobs |= {} if last else {i: tool_job(talk, limits)}
-            talk.ended_by = "turns" if last else ""
-        elif talk.kind.talks:
-            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        elif conversation.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(conversation, limits)}
+            conversation.ended_by = "turns" if last else ""
+        elif conversation.kind.talks:
+            jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
-            talk.ended_by = "answer"
-    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
-    for i, outcomes in zip(jobs, found, strict=True):
-        talk = talks[i]
-        talk.seconds += sum(outcome.seconds for outcome in outcomes)
-        if talk.messages[-1].get("tool_calls"):
-            said[i] = tool_messages(talk, outcomes, limits)
+            conversation.ended_by = "answer"
+    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, results, strict=True):
+        conversation = conversations[i]
+        conversation.seconds += sum(outcome.seconds for outcome in outcomes)
+        if conversation.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(conversation, outcomes, limits)
             continue
-        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        reply = checked_text("reply", conversation, checked("reply", conversation, outcomes[0]))
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
-        talk.ended_by = "reply" if reply is None else ""
-    for talk in talks:
-        take_turn_reward(talk)
+        conversation.ended_by = "reply" if reply is None else ""
+    for conversation in conversations:
+        take_turn_reward(conversation)
     return said
 
 
-def take_turn_reward(talk: Conversation) -> None:
+def take_turn_reward(conversation: Conversation) -> None:
     """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
-    value = getattr(talk.environment, "turn_reward", 0.0)
-    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    value = getattr(conversation.environment, "turn_reward", 0.0)
+    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
-        talk.environment.turn_reward = 0.0
+        conversation.environment.turn_reward = 0.0
 
 
-def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
     """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
-    if talk.ended_by or not messages:
+    if conversation.ended_by or not messages:
         return
     if last:
-        talk.ended_by = "turns"
+        conversation.ended_by = "turns"
         return
-    start, end = talk.spans[-1]
-    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
-    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
-        talk.ended_by = "tokens"
+    start, end = conversation.spans[-1]
+    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        conversation.ended_by = "tokens"
         return
-    talk.messages += messages
-    talk.response_ids += between
-    talk.response_mask += [0] * len(between)
-    talk.rollout_logprobs += [0.0] * len(between)
+    conversation.messages += messages
+    conversation.response_ids += between
+    conversation.response_mask += [0] * len(between)
+    conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def take_turn(
+    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
+) -> None:
     """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
-    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
-    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
-        go_on(talk, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
+        go_on(conversation, messages, last, bridge, limits)
 
 
-def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
-    scoring = [talk for talk in talks if talk.kind.scores]
-    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
-    for talk, value in zip(scoring, values, strict=True):
-        talk.score = None if value is None else checked_number("get_reward", talk, value)
-    for talk in talks:
-        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
-            talk.score = sum(talk.turn_rewards)
-        if talk.score is not None:
-            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+    scoring = [c for c in conversations if c.kind.scores]
+    values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
+    for conversation, value in zip(scoring, values, strict=True):
+        conversation.score = None if value is None else checked_number("get_reward", conversation, value)
+    for conversation in conversations:
+        if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
+            conversation.score = sum(conversation.turn_rewards)
+        if conversation.score is not None:
+            conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
 def play(
@@ -3845,28 +3886,28 @@ def play(
     Raises:
         EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
     """
-    talks = begin(rows, environments, bridge, limits)
-    for talk in talks:
-        talk.form = form
+    conversations = begin(rows, environments, bridge, limits)
+    for conversation in conversations:
+        conversation.form = form
     for turn in range(limits.turns):
-        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
         if not now:
             break
-        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
         take_turn(now, sampled, last, bridge, limits)
-    score_all(talks, limits)
-    return talks
+    score_all(conversations, limits)
+    return conversations
 
 
-def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
     """Means over conversations, for the log of a run."""
-    n, calls = len(talks), sum(talk.calls for talk in talks)
+    n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
-        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
-        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,
+        "rollout/limit_frac": sum(c.ended_by in ("turns", "tokens") for c in conversations) / n,
         "tool/calls_mean": calls / n,
-        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
-        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+        "tool/failure_frac": sum(c.failures for c in conversations) / max(1, calls),
+        "tool/seconds": sum(c.seconds for c in conversations) / n,
     }
 
 
@@ -3926,9 +3967,9 @@ def pays(kind: EnvironmentKind) -> bool:
 
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """`load_scored`; UserError also where the tokenizer has no chat template."""
-    found = load_scored(config)
+    scored = load_scored(config)
     check_chat_template(config, tokenizer)
-    return found
+    return scored
 
 
 def check_chat_template(config, tokenizer) -> None:
@@ -4020,26 +4061,26 @@ def playable_rows(
     return kept
 
 
-def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
     """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
 
     The first name is what a held-out row's full marks are: the environment's if it pays.
     """
     parts = {}
     if reward.functions:
-        seen, said = as_rewards_see(rows, talks)
-        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+        seen, said = as_rewards_see(rows, conversations)
+        parts = reward(seen, said, [t.response_ids for t in conversations])[1]
     scored = any(kind.scores for kind in setup.environments.kinds.values())
-    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
-    parts = own | parts if scored else parts | own
+    environment_score = {OF_ENVIRONMENT: [c.score for c in conversations]}
+    parts = environment_score | parts if scored else parts | environment_score
     return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
 
 
-def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows with the prompts that began their conversations, and the messages after these."""
     begun = [message_count(row) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:
@@ -5190,7 +5231,7 @@ class Config(PolicySettings):
     )
     overrides: str = setting(
         "",
-        "FILE of overrides by hand, a shell script or KEY=VALUE a line: --check composes and validates it alone",
+        "FILE of overrides by hand, KEY=VALUE a line: --check composes and validates it alone",
     )
     from_trl: str = setting(
         "",
@@ -6096,9 +6137,7 @@ def say_notes(config: Config) -> None:
 
 # ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
 
-# of extra_info, beside columns
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
-VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
+FOREIGN = {"data_source", "prompt", "reward_model"}  # the columns that tell a row in verl's form
 
 
 def verl_rows(
@@ -6109,15 +6148,14 @@ def verl_rows(
     `source` stands for the source of a row that has none; verl tells its validation metrics apart by it. Rows of
     `conversations` begin with a user's turn, and name the columns that only other rows have.
 
-    The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
-    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout. Rows in verl's
+    A column that is not text, numbers or booleans throughout is JSON text, and named in `json_columns`. Rows in verl's
     form that others wrote stay as they are: verl reads agent_name, tools_kwargs and others where they stand.
 
     Raises:
         UserError: a prompt or a column cannot be written.
     """
     foreign = False
-    if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
+    if rows and FOREIGN <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
         foreign = all(not (row.get("extra_info") or {}).get("ground_truth_field") for row in rows)
         as_given, rows = rows, [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
@@ -6153,15 +6191,11 @@ def is_plain(values: list) -> bool:
 
 def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str], texts: set[str]) -> dict:
     """One row without its prompt; a column that only other rows have is null."""
-    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), "none")
-    truth, as_json = row.get(gold, ""), not isinstance(row.get(gold, ""), str)
-    extra = {"index": index, "split": origin[0], "ground_truth_field": f"{gold}:json" if as_json else gold}
-    coded = []
+    gold, field, truth = ground_truth_of(row)
+    extra, coded = {"index": index, "split": origin[0], "ground_truth_field": field}, []
     for name in names:
-        value = row.get(name)
-        if name == gold:
-            value = None
-        key = f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+        value = None if name == gold else row.get(name)
+        key = info_key(name)
         if name in texts and value is not None:
             coded.append(key)
             value = json.dumps(value, ensure_ascii=False)
@@ -6169,7 +6203,7 @@ def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str]
     return {
         "data_source": row.get("source") if isinstance(row.get("source"), str) and row["source"] else origin[1],
         "ability": "code" if "tests" in row else "math" if "answer" in row else "chat",
-        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth, ensure_ascii=False) if as_json else truth},
+        "reward_model": {"style": "rule", "ground_truth": truth},
         "extra_info": {**extra, "json_columns": coded},
     }
 
@@ -6456,16 +6490,20 @@ def make_compute_score(specs: list[str], columns: list[str], error_file: str = "
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 JOB_TRIAL_SECONDS = 300
-TRIAL = """
-import json, runpy, sys
+TRIAL = r'''"""Load the modules of a job, and try its rewards on a batch: MODULE TRIAL.json ENVIRONMENT…"""
+
+import json
+import runpy
+import sys
+
 module = runpy.run_path(sys.argv[1])
 job = sys.modules[module["NAME"]]
 for spec in sys.argv[3:]:
     job.load_environments(spec)
-print("\\nLOADED", flush=True)
+print("\nLOADED", flush=True)
 trial = json.load(open(sys.argv[2], encoding="utf-8"))
-print("\\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
-"""
+print("\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+'''
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -7381,7 +7419,8 @@ def say_findings(config: Config, parameters: float | None) -> None:
 
 # -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
 
-MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
+MODULE = '''\
+"""{title}. Written by verl_train.py; loads the copy of it that lies beside this file."""
 
 import importlib.util
 import sys
@@ -7393,7 +7432,6 @@ if NAME not in sys.modules:
     spec = importlib.util.spec_from_file_location(NAME, HERE / "verl_train.py")
     sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[NAME])
-{code}
 '''
 
 
@@ -7473,6 +7511,11 @@ def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dic
     return moved
 
 
+def write_module(path: Path, title: str, code: str) -> None:
+    """Write a module of the job: the loader of verl_train.py's copy, then lines that use it."""
+    path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
+
+
 def write_reward_module(
     folder: Path,
     specs: list[str],
@@ -7500,18 +7543,16 @@ def write_reward_module(
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
-    module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
+    write_module(module, "The reward function of the run", code)
     moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
-    hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
-    (folder / "verl_hooks.py").write_text(hooks, encoding="utf-8")
+    write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
     loss = folder / f"{OWN_LOSS_MODULE}.py"
     loss.unlink(missing_ok=True)
     if "loss" in moved:
-        code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
-        loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
+        write_module(loss, "The policy loss of the run", f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})")
     return module
 
 
@@ -7574,8 +7615,7 @@ def write_environment_module(
     code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
     code += "sys.modules[NAME].load_environments(settings.environment)\n"
     code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
-    module = MODULE.format(what="The agent loop of the run", code=code)
-    (folder / "verl_environment.py").write_text(module, encoding="utf-8")
+    write_module(folder / "verl_environment.py", "The agent loop of the run", code)
     (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
 
 
@@ -7707,7 +7747,19 @@ def environment(job: Layout) -> dict[str, str]:
 
 # ------------------------------------------------------------------ run script (src/programs/verl_train/run_script.py)
 
-EMPTIES = "# each start has its own: verl empties the file that it is given"
+REASON = "each start has its own: verl empties the file that it is given"
+RUN_SCRIPT = """\
+#!/usr/bin/env bash
+# Written by verl_train.py for verl {verl}; from the settings to the overrides.
+set -e
+{start}metrics={log}.jsonl; n=1
+while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  # {reason}
+export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
+overrides=(
+{overrides}
+)
+exec {python} -u -m verl.trainer.main_ppo "${overrides[@]}"
+"""
 HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
 
@@ -7719,130 +7771,26 @@ def by_setting(overrides: list[Override]) -> list[Override]:
 
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
     """run.sh: the command, each override below the setting that it comes from."""
-    lines = [
-        "#!/usr/bin/env bash",
-        f"# Written by verl_train.py for verl {VERL}; from the settings to the overrides.",
-        "set -e",
-    ]
-    if job.folder:
-        lines.append(f"cd {shlex.quote(job.folder)}")
-    if not config.slurm:
-        lines.append("unset RAY_ADDRESS")  # the Ray of a --run is its own, in all its processes
-    log = shlex.quote(str(Path(job.output) / "metrics"))
-    lines += [f"metrics={log}.jsonl; n=1", f"while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  {EMPTIES}"]
-    lines += ["export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false", "overrides=("]
+    lines, source = [], None
     if config.slurm:
         lines.append(f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands')
-    source = None
     for override in by_setting(overrides):
         if override.source != source:
             source = override.source
             given = "" if source == "override" else f": {getattr(config, source)}"
             lines.append(f"  # {source}{given}".replace("\n", " "))
         lines.append(f"  {shlex.quote(override.text())}")
-    lines += [")", f'exec {python} -u -m verl.trainer.main_ppo "${{overrides[@]}}"', ""]
-    return "\n".join(lines)
+    start = f"cd {shlex.quote(job.folder)}\n" if job.folder else ""
+    if not config.slurm:
+        start += "unset RAY_ADDRESS\n"  # the Ray of a --run is its own, in all its processes
+    log = shlex.quote(str(Path(job.output) / "metrics"))
+    places = {"verl": VERL, "start": start, "log": log, "reason": REASON, "python": python}
+    return with_values(RUN_SCRIPT, **places, overrides="\n".join(lines))
 
 
 def write_script(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
-
-
-# -------------------------------------------------------------- export texts (src/programs/verl_train/export_texts.py)
-
-COMPUTE_SCORE = '''
-
-# below: the call of verl {verl}, by verl_train.py --export
-COLUMNS, GOLD, GOLD_IS_JSON = {columns!r}, {gold!r}, {is_json!r}  # verl calls the column GOLD ground_truth
-WEIGHTS = {weights!r}
-BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or verl makes advantages of 0.1 of eight 1.2
-
-
-def columns_of(ground_truth, extra_info) -> dict:
-    """The columns of a row as they were in the data."""
-    import json
-
-    extra = dict(extra_info or {{}})
-    coded, row = extra.get("json_columns"), {{}}
-    coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
-    for name in COLUMNS:
-        value = extra.get(name)
-        row[name] = json.loads(value) if name in coded and value is not None else value
-    if GOLD:
-        row[GOLD] = json.loads(ground_truth) if GOLD_IS_JSON else ground_truth
-    return row
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
-    """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
-    import json
-    import math
-
-    row = columns_of(ground_truth, extra_info)
-    prompt = json.loads((extra_info or {{}}).get("prompt_json") or "null")
-    completion = {completion}
-    parts = {{
-{calls}
-    }}
-    total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
-    named = {{("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}}
-    mantissa, exponent = math.frexp(total)
-    return {{**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}}
-'''
-
-RUN = """#!/usr/bin/env bash
-# {title} in verl {verl}; written by verl_train.py --export.
-# bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
-set -euo pipefail
-HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-cd "$HERE"
-mkdir -p run
-unset RAY_ADDRESS  # a Ray of its own
-metrics=$HERE/run/metrics.jsonl; n=1
-while [[ -e $metrics ]]; do metrics=$HERE/run/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
-export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
-cpus=$(nproc)  # with fewer than {cpus} Ray would wait for ever, without a word
-((cpus >= {cpus})) || cpus={cpus}
-overrides=(
-{overrides}
-)
-if ! python -c 'import flash_attn' 2>/dev/null; then  # verl's default attention needs it
-  overrides+=(
-    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
-    actor_rollout_ref.model.use_remove_padding=False
-  )
-fi
-exec python -u -m verl.trainer.main_ppo "${{overrides[@]}}" "$@"
-"""
-
-PORT = """# {source} in verl {verl}
-
-`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
-else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
-
-{checked}- Not tried: training on GPUs.
-
-| TRL | value | verl |
-|---|---|---|
-{table}
-
-## What has no equal in verl, or another one
-
-{notes}
-- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
-  the folder of `--print` end it.
-- A reward's None adds nothing to the sum, as in TRL; the means that verl logs count it as 0. Where all rewards are None
-  the score is 0 and counts in its group; TRL leaves such a completion out.
-- TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
-- Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
-  `training/rollout_probs_diff_mean`{correction}.
-{few}- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
-"""
-
-FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
-  lists the file {times} times, enough to try it, too little to train on.
-"""
 
 
 # -------------------------------------------------------------- export trial (src/programs/verl_train/export_trial.py)
@@ -7914,6 +7862,94 @@ def reward_trial(specs: list[str], columns: list[str], text: str, rows: list[dic
 
 # -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
 
+COMPUTE_SCORE = '''\
+# below: the call of verl {verl}, by verl_train.py --export
+COLUMNS, GOLD, GOLD_IS_JSON = "{columns}", "{gold}", "{is_json}"  # verl calls the column GOLD ground_truth
+WEIGHTS = "{weights}"
+BITS = "{n}"  # of a score: float32 adds up a group of equal ones exactly, or verl makes advantages of 0.1 of eight 1.2
+
+
+def columns_of(ground_truth, extra_info) -> dict:
+    """The columns of a row as they were in the data."""
+    import json
+
+    extra = dict(extra_info or {})
+    coded, row = extra.get("json_columns"), {}
+    coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
+    for name in COLUMNS:
+        value = extra.get(name)
+        row[name] = json.loads(value) if name in coded and value is not None else value
+    if GOLD:
+        row[GOLD] = json.loads(ground_truth) if GOLD_IS_JSON else ground_truth
+    return row
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
+    """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
+    import json
+    import math
+
+    row = columns_of(ground_truth, extra_info)
+    prompt = json.loads((extra_info or {}).get("prompt_json") or "null")
+    completion = "{completion}"
+    parts = "{parts}"
+    total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
+    named = {("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}
+    mantissa, exponent = math.frexp(total)
+    return {**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}
+'''
+RUN = """\
+#!/usr/bin/env bash
+# {title} in verl {verl}; written by verl_train.py --export.
+# bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$HERE"
+mkdir -p run
+unset RAY_ADDRESS  # a Ray of its own
+metrics=$HERE/run/metrics.jsonl; n=1
+while [[ -e $metrics ]]; do metrics=$HERE/run/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
+export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
+cpus=$(nproc)  # with fewer than {cpus} Ray would wait for ever, without a word
+((cpus >= {cpus})) || cpus={cpus}
+overrides=(
+{overrides}
+)
+if ! python -c 'import flash_attn' 2>/dev/null; then  # verl's default attention needs it
+  overrides+=(
+    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+    actor_rollout_ref.model.use_remove_padding=False
+  )
+fi
+exec python -u -m verl.trainer.main_ppo "${overrides[@]}" "$@"
+"""
+PORT = """\
+# {source} in verl {verl}
+
+`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
+else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
+
+{checked}- Not tried: training on GPUs.
+
+| TRL | value | verl |
+|---|---|---|
+{table}
+
+## What has no equal in verl, or another one
+
+{notes}
+- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
+  the folder of `--print` end it.
+- A reward's None adds nothing to the sum, as in TRL; the means that verl logs count it as 0. Where all rewards are None
+  the score is 0 and counts in its group; TRL leaves such a completion out.
+- TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
+- Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
+  `training/rollout_probs_diff_mean`{correction}.
+{few}- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+"""
+FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
+  lists the file {times} times, enough to try it, too little to train on.
+"""
 HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
@@ -7988,17 +8024,18 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
     functions = {spec: find_reward(spec)[0] for spec in specs}
     calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
     is_text = rows[0]["extra_info"].get("prompt_is_text", False)
-    tail = COMPUTE_SCORE.format(
+    tail = with_values(
+        COMPUTE_SCORE,
         verl=VERL,
         columns=[name for name in columns if name != gold],
-        gold="" if gold == "none" else gold,
+        gold=repr("" if gold == "none" else gold),
         is_json=bool(form),
         weights=weights,
-        bits=bits_of(group_size),
+        n=bits_of(group_size),
         completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
-        calls=calls,
+        parts=f"{{\n{calls}\n    }}",
     )
-    return source + tail
+    return f"{source}\n\n{tail}"
 
 
 def with_places(text: str, places: dict[str, str]) -> str:
@@ -8029,7 +8066,7 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
             cpus, word = override.value, f'"{run_word(override)}"'
         lines.append(f"  {word}{comment}")
     title = Path(config.from_trl).name if config.from_trl else config.algorithm
-    return RUN.format(title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+    return with_values(RUN, title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
 def run_word(override: Override) -> str:
@@ -8092,7 +8129,8 @@ def port_text(
     if beside:
         notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
     times = max(o.text().count("train.parquet") for o in overrides)
-    return PORT.format(
+    return with_values(
+        PORT,
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),
@@ -8786,7 +8824,7 @@ def follow(client, name: str, pause: float = 2.0) -> str:
 
 # ---------------------------------------------------------------------------- slurm (src/programs/verl_train/slurm.py)
 
-SBATCH = """#!/usr/bin/env bash
+SBATCH = r"""#!/usr/bin/env bash
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
@@ -8797,24 +8835,24 @@ SBATCH = """#!/usr/bin/env bash
 # Written by verl_train.py: a Ray node on each machine, then the run on the first. All see {output}.
 set -euo pipefail
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-head=${{hosts[0]}}
-address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{{print $1}}')
-port=${{RAY_PORT:-6379}}
+head=${hosts[0]}
+address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{print $1}')
+port=${RAY_PORT:-6379}
 export RAY_ADDRESS="$address:$port"
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
-srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \\
+srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \
     --num-cpus={cpus} --num-gpus={gpus} --block &
-sleep "${{RAY_WAIT:-10}}"
+sleep "${RAY_WAIT:-10}"
 if (( SLURM_JOB_NUM_NODES > 1 )); then
-    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \\
+    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \
         env -u RAY_ADDRESS ray start --address="$RAY_ADDRESS" --num-cpus={cpus} --num-gpus={gpus} --block &
 fi
 for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wait for ever
-    found=$(ray status 2>/dev/null | sed -n 's|.*/\\([0-9.]*\\) GPU.*|\\1|p' || true)
-    found=${{found%%$'\\n'*}}
-    if awk -v found="${{found:-0}}" 'BEGIN {{ exit !(found >= {all_gpus}) }}'; then break; fi
-    if (( i >= ${{RAY_TRIES:-60}} )); then echo "error: got ${{found:-no}} GPUs; expected {all_gpus}" >&2; exit 1; fi
+    found=$(ray status 2>/dev/null | sed -n 's|.*/\([0-9.]*\) GPU.*|\1|p' || true)
+    found=${found%%$'\n'*}
+    if awk -v found="${found:-0}" 'BEGIN { exit !(found >= {all_gpus}) }'; then break; fi
+    if (( i >= ${RAY_TRIES:-60} )); then echo "error: got ${found:-no} GPUs; expected {all_gpus}" >&2; exit 1; fi
     sleep 5
 done
 srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
@@ -8828,7 +8866,8 @@ def batch_file(config: Config, job: Layout) -> str:
         f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
     )
     cpus = config.cpus or max(16, cpus_needed(config.gpus_per_node, 8))
-    return SBATCH.format(
+    return with_values(
+        SBATCH,
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
         nodes=config.nodes,
         gpus=config.gpus_per_node,

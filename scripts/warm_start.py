@@ -83,19 +83,19 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 #     5402-5477  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
 #     5480-5605  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
 #     5608-5627  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5630-5676  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5679-5689  paired tests      Intervals, paired tests, pass@k
-#     5692-5834  settings          Settings of the warm start and what contradicts what
-#     5837-5852  whole files       Files that appear whole or not at all
-#     5855-5877  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5880-5977  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5980-6132  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6135-6286  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6289-6381  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6384-6570  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6573-6623  handover          What comes after the warm start: final/, and the command of the RL run
-#     6626-6680  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6683-6854  run               The rounds and the command line
+#     5630-5678  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5681-5691  paired tests      Intervals, paired tests, pass@k
+#     5694-5836  settings          Settings of the warm start and what contradicts what
+#     5839-5854  whole files       Files that appear whole or not at all
+#     5857-5879  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5882-5979  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     5982-6134  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6137-6288  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6291-6383  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6386-6572  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6575-6625  handover          What comes after the warm start: final/, and the command of the RL run
+#     6628-6682  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6685-6856  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -5652,8 +5652,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
     alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
     drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    # a single success among many zeros is no level to fall from
-    fell = alike and drop > max(0.5 * spread, 1e-6) and max(scores[: max(1, len(scores) // 2)]) > 0.02 and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    high = [score - min(scores) > 0.5 * drop for score in scores]  # a single success among zeros is no level
+    lasting = bool(high) and (high[0] or sum(high) > 1)
+    at_lowest = alike and max(last("reward/mean")) - min(scores) <= 0.1 * drop
+    fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
     for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):

@@ -9,6 +9,8 @@ import sys
 import pytest
 from conftest import ROOT, load_module
 
+from parts.foundation.file_text import with_values
+
 build = load_module(ROOT / "tools" / "build.py", "script_build")
 
 check_texts = load_module(ROOT / "tools" / "check_texts.py", "script_check_texts")
@@ -157,6 +159,8 @@ def test_by_import_a_text_is_read_from_beside_the_room(tmp_path):
         ("a.css", "/* { */ a:hover { color: red } @media (x) { b { color: red; } }\n", ""),
         ("a.css", "a { color: red;\n", "a { is not closed"),
         ("a.css", "a {\n color red;\n}\n", "line 2: got 'color red'"),
+        ("a.sh", "words=(\n{words}\n)\n", ""),
+        ("a.sbatch", "if true; then\n", "syntax error"),
         ("a.js", "const a = 1;\n", ""),
         pytest.param("a.js", "const a = ;\n", "SyntaxError", marks=needs_node),
     ],
@@ -164,6 +168,11 @@ def test_by_import_a_text_is_read_from_beside_the_room(tmp_path):
 def test_texts_are_checked(tmp_path, capsys, name, text, message):
     (tmp_path / name).write_text(text)
     assert check_texts.main(tmp_path) == bool(message) and message in capsys.readouterr().out
+
+
+def test_a_texts_places_are_filled_once():
+    text = 'a = "{a}"  # {b}, ${c}, "{a} and"\n'
+    assert with_values(text, a="['{b}']", b=1) == "a = ['{b}']  # 1, ${c}, \"['{b}'] and\"\n"
 
 
 @pytest.mark.parametrize(

@@ -395,19 +395,11 @@ if __name__ == "__main__":
 
 
 def test_an_extract_has_what_its_names_need():
-    found = extract(FILE, ["reward"])
-    for part in (
-        "What it is",
-        "annotations",
-        "import functools, json",
-        "np = None",
-        "# what is paid\nFULL",
-        "@functools",
-    ):
-        assert part in found
-    for part in ("UNUSED", "GRPOTrainer", "def other", "at import", "__main__"):
-        assert part not in found
+    source = extract(FILE, ["reward"])
+    parts = ["What it is", "annotations", "import functools, json", "np = None", "# what is paid\nFULL", "@functools"]
+    assert [part for part in parts if part not in source] == []
+    assert [part for part in ("UNUSED", "GRPOTrainer", "def other", "at import", "__main__") if part in source] == []
     scope = {}
-    exec(compile(found, "extract", "exec"), scope)
+    exec(compile(source, "extract", "exec"), scope)
     assert scope["reward"]("abc") == 3.0
-    assert imports_trainer(FILE) == ["trl"] and imports_trainer(found) == []
+    assert imports_trainer(FILE) == ["trl"] and imports_trainer(source) == []

@@ -373,8 +373,3 @@ def test_a_copy_that_does_not_find_what_it_imports_is_a_finding(folder, tmp_path
     (tmp_path / "job" / "environment" / "own_word.py").unlink()
     [finding] = verl.job_findings(config, tmp_path / "job")
     assert finding.startswith("environment: its copy") and "No module named 'own_word'" in finding
-
-
-def test_a_submitted_jobs_log_tells_of_an_environment_that_failed(tmp_path):
-    log = "(AgentLoopWorkerTQ pid=7, ip=1.2.3.4) ENVIRONMENT FAILED: environment Game, row 3\nmore"
-    assert verl.reward_failure(log, tmp_path / "none") == "ENVIRONMENT FAILED: environment Game, row 3"

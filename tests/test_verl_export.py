@@ -40,14 +40,24 @@ def rows_of(file):
     return pyarrow.parquet.read_table(file).to_pylist()
 
 
+def lines_of(rows) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def exported_run(folder, *flags, text=RUN, code=0) -> str:
+    """port.md of the export of a TRL run whose file lies in a folder, beside its data."""
+    (folder / "trl_run.py").write_text(text)
+    (folder / "word_problems.jsonl").write_text(lines_of(ROWS))
+    argv = [f"--from_trl={folder}/trl_run.py", "--hardware=8x80GB", f"--export={folder}/port", *flags]
+    assert verl.main(argv) == code
+    return (folder / "port" / "port.md").read_text()
+
+
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     """The TRL run of the evaluations, exported, and moved to another place without what it came from."""
     folder = tmp_path_factory.mktemp("export")
-    (folder / "trl_run.py").write_text(RUN)
-    (folder / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    argv = [f"--from_trl={folder}/trl_run.py", "--hardware=8x80GB", f"--export={folder}/port"]
-    assert verl.main(argv) == 0
+    exported_run(folder)
     assert sorted(p.name for p in folder.iterdir()) == ["port", "trl_run.py", "word_problems.jsonl"]
     moved = folder.parent / f"{folder.name} moved"
     shutil.move(folder / "port", moved)
@@ -135,12 +145,8 @@ SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
 def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, tmp_path):
     (old, new), lost = SCRIPTS[name]
     text = RUN.replace(old, new, 1)
-    (tmp_path / "trl_run.py").write_text("from peft import LoraConfig\n" + text)
-    (tmp_path / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    folder = tmp_path / "port"
-    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={folder}"]) == 0
-    told = (folder / "port.md").read_text()
-    table, notes = [line for line in told.splitlines() if line.startswith("| ")][1:], told.partition("\n## ")[2]
+    folder, page = tmp_path / "port", exported_run(tmp_path, text="from peft import LoraConfig\n" + text)
+    table, notes = [line for line in page.splitlines() if line.startswith("| ")][1:], page.partition("\n## ")[2]
     written = [word for line in table for word in re.findall(r"`([^`]*)`", line.split(" | ")[2])]
     words = [
         w.replace(str(folder), "$HERE") for w in words_of(folder)[3:] if "attn_impl" not in w and "padding" not in w
@@ -159,24 +165,18 @@ def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, 
 
 
 def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
-    (tmp_path / "trl_run.py").write_text(RUN)
-    for name, rows in (("word_problems", ROWS), ("eval", [*ROWS[:3], {**ROWS[0], "prompt": "new"}])):
-        texts = [{**row, "prompt": [{"role": "user", "content": str(row["prompt"])}]} for row in rows]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
-    flags = ["--hardware=8x80GB", f"--eval_data={tmp_path}/eval.jsonl", f"--export={tmp_path}/port"]
-    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", *flags]) == 0
-    page = (tmp_path / "port" / "port.md").read_text()
+    new = {**ROWS[0], "prompt": [{"role": "user", "content": "new"}]}
+    (tmp_path / "eval.jsonl").write_text(lines_of([*ROWS[:3], new]))
+    page = exported_run(tmp_path, f"--eval_data={tmp_path}/eval.jsonl")
     assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
 
 
 def test_the_table_says_what_flags_decide_and_what_the_script_made(tmp_path):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
-    (tmp_path / "trl_run.py").write_text(text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = ["))
-    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    flags = ["--hardware=8x80GB", f"--data={tmp_path}/mine.jsonl", "--lr=1e-5"]
-    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", *flags, f"--export={tmp_path}/port"]) == 0
-    page = (tmp_path / "port" / "port.md").read_text()
+    text = text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = [")
+    (tmp_path / "mine.jsonl").write_text(lines_of(ROWS))
+    page = exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
     assert "; here `--data mine.jsonl` | `data.train_files=$HERE/train.parquet`" in page
     assert "| learning_rate | 2e-06; here `--lr 1e-05` | `actor_rollout_ref.actor.optim.lr=1e-05` |" in page
     assert re.search(r"^\| train_dataset \| `made\(", page, re.MULTILINE) and page.count("; here `--") == 2
@@ -184,16 +184,9 @@ def test_the_table_says_what_flags_decide_and_what_the_script_made(tmp_path):
 
 
 def test_rows_that_a_script_makes_are_named_by_its_own_words(tmp_path):
-    rows = (
-        "rows = [{'prompt': [{'role': 'user', 'content': '?'}], 'answer': '#### 1'} for i in range(40)]\n\nREWARDS = ["
-    )
-    text = re.sub(
-        r"train_dataset=load_dataset\(.*?\)", "train_dataset=rows", RUN.replace("REWARDS = [", rows), flags=re.S
-    )
-    (tmp_path / "trl_run.py").write_text(text)
-    argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", "--run_script", f"--export={tmp_path}/port"]
-    assert verl.main(argv) == 0
-    page = (tmp_path / "port" / "port.md").read_text()
+    rows = "[{'prompt': [{'role': 'user', 'content': '?'}], 'answer': '#### 1'} for i in range(40)]"
+    text = re.sub(r"train_dataset=load_dataset\(.*?\)", "train_dataset=rows", RUN, flags=re.S)
+    page = exported_run(tmp_path, "--run_script", text=text.replace("REWARDS = [", f"rows = {rows}\n\nREWARDS = ["))
     assert "| train_dataset | `[{'prompt': [{'role'" in page and "trl_train_dataset" not in page
     assert len(rows_of(tmp_path / "port" / "train.parquet")) == 40
 
@@ -209,7 +202,7 @@ def exported(tmp_path, reward, rows, *flags):
     """An export of settings, without TRL."""
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "r.py").write_text(reward)
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "d.jsonl").write_text(lines_of(rows))
     argv = [f"--data={tmp_path}/d.jsonl", f"--reward={tmp_path}/r.py:near*2", "--algorithm=grpo", "--batch_size=128"]
     return verl.main([*argv, f"--model={TINY_LM}", f"--export={tmp_path}/out", *flags])
 
@@ -259,10 +252,7 @@ def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward,
 def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     """verl drops such rows in silence, so the ones that were scored must not hide it."""
     raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
-    (tmp_path / "trl_run.py").write_text(raising)
-    (tmp_path / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    assert verl.main([f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port"]) == 3
-    errors, page = capsys.readouterr().err, (tmp_path / "port" / "port.md").read_text()
+    page, errors = exported_run(tmp_path, text=raising, code=3), capsys.readouterr().err
     assert "ZeroDivisionError" in errors and f"the files are written; try mending it in {tmp_path}/trl_run.py" in errors
     assert re.search(r"^- in a trial reward brief.*ZeroDivisionError", page, re.MULTILINE)
     assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
@@ -276,40 +266,25 @@ def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("reward", "flags", "message"),
     [
-        (["--missing_eos_penalty=1"], "missing_eos_penalty 1"),
-        (["--dynamic_sampling"], "dynamic_sampling True"),
-        (["--nodes=2"], "nodes 2"),
-        (["--algorithm=maxrl"], "advantage maxrl"),
-        (["--print"], "expected one of"),
+        (PER_SAMPLE, "--missing_eos_penalty=1", "missing_eos_penalty 1"),
+        (PER_SAMPLE, "--dynamic_sampling", "dynamic_sampling True"),
+        (PER_SAMPLE, "--nodes=2", "nodes 2"),
+        (PER_SAMPLE, "--algorithm=maxrl", "advantage maxrl"),
+        (PER_SAMPLE, "--print", "expected one of"),
+        (PER_SAMPLE, "--reward={}/r.py:near*3", "plain functions"),  # of two weights
+        (PER_SAMPLE.replace("def near", "async def near"), "", "plain functions"),
+        (PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt: 1.0\n", "", "plain functions"),
+        ("from beside import UNIT\n" + PER_SAMPLE, "", "which imports beside.py"),
+        ("WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), "", "the names WEIGHTS"),
     ],
 )
-def test_what_needs_the_bundle_is_refused(tmp_path, capsys, flags, message):
-    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, *flags) == 2
+def test_what_does_not_stand_alone_is_refused(tmp_path, capsys, reward, flags, message):
+    (tmp_path / "beside.py").write_text("UNIT = 'kg'\n")
+    assert exported(tmp_path, reward, TEXT_ROWS, *flags.format(tmp_path).split()) == 2
     error = capsys.readouterr().err
     assert message in error and "expected" in error and not (tmp_path / "out").exists()
-
-
-def test_rewards_that_do_not_stand_alone_are_refused(tmp_path, capsys):
-    (tmp_path / "beside.py").write_text("UNIT = 'kg'\n")
-    assert exported(tmp_path, "from beside import UNIT\n" + PER_SAMPLE, TEXT_ROWS) == 2
-    assert "which imports beside.py" in capsys.readouterr().err
-    assert exported(tmp_path / "b", PER_SAMPLE.replace("def near", "async def near"), TEXT_ROWS) == 2
-    assert "plain functions" in capsys.readouterr().err
-
-
-def test_names_that_the_file_would_overwrite_are_refused(tmp_path, capsys):
-    assert (
-        exported(tmp_path, "WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), TEXT_ROWS)
-        == 2
-    )
-    assert "with the names WEIGHTS" in capsys.readouterr().err
-    assert exported(tmp_path / "b", PER_SAMPLE, TEXT_ROWS, f"--reward={tmp_path}/b/r.py:near*3") == 2
-    assert "plain functions" in capsys.readouterr().err
-    aliased = PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt, completion: 1.0\n"
-    assert exported(tmp_path / "c", aliased, TEXT_ROWS) == 2
-    assert "plain functions" in capsys.readouterr().err
 
 
 def test_a_folder_with_files_of_these_names_is_left_alone(tmp_path, capsys):

@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1"]
 # ///
-"""Check the syntax of the texts in src/ that are no Python: .js by node if it is there, .css, and .html with Jinja.
+"""Check the syntax of the texts in src/ that are no Python: .css, .html with Jinja, shell by bash, .js by node.
 
 python tools/check_texts.py        # exit 1 where one is wrong
 """
@@ -76,7 +76,12 @@ def js_flaw(path: Path) -> str:
     return done.stderr.strip() if done.returncode else ""
 
 
-CHECKS = {".html": html_flaw, ".css": css_flaw, ".js": js_flaw}
+def shell_flaw(path: Path) -> str:
+    """What bash says of a script's syntax."""
+    return subprocess.run(["bash", "-n", path], capture_output=True, text=True).stderr.strip()
+
+
+CHECKS = {".html": html_flaw, ".css": css_flaw, ".js": js_flaw, ".sh": shell_flaw, ".sbatch": shell_flaw}
 
 
 def main(folder: Path = ROOT / "src") -> int:

@@ -12,4 +12,5 @@ ROOMS = (
     "prompts",
     "pass_band",
     "pass_rates",
+    "verl_layout",
 )

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from parts.data.verl_layout import OWN_INFO, VERL_COLUMNS, ground_truth_of, info_key
 from parts.foundation.messages import UserError, need, say
 from programs.data_loader.bad_rows import CHUNK, TARGETS
 from programs.data_loader.form_names import kind_of
 from programs.data_loader.published_tests import ground_truth
-from programs.data_loader.written_rows import OWN_INFO, VERL_COLUMNS
 
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
@@ -54,19 +54,17 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
     """
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
         return own_verl_row(row, index, split, data_source)
-    gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
-    truth = row.get(gold, "")
-    as_json = not isinstance(truth, str)
-    extra = {"index": index, "split": split, "ground_truth_field": f"{gold}:json" if as_json else gold}
+    (gold, field, truth), kind = ground_truth_of(row), kind_of(row)
+    extra = {"index": index, "split": split, "ground_truth_field": field}
     outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
     for name, value in row.items():
         if name not in ("prompt", gold, *outside):
-            extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
+            extra[info_key(name)] = value
     return {
         "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
-        "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
+        "reward_model": {"style": "rule", "ground_truth": truth},
         **outside,
         "extra_info": extra,
     }

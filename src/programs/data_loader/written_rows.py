@@ -1,13 +1,11 @@
 """Rows that this script wrote before, or that verl reads."""
 
+from parts.data.verl_layout import OWN_INFO, VERL_COLUMNS
 from programs.data_loader.answers_and_tests import as_answer, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.forms import Shape
 from programs.data_loader.messages import as_prompt
 from programs.data_loader.published_tests import ground_truth
-
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
-VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 
 
 def as_ours(shape: Shape) -> None:

@@ -60,7 +60,6 @@ ROOMS = (
     "environment_job",
     "job_folder",
     "run_script",
-    "export_texts",
     "export_trial",
     "export",
     "environment_check",

@@ -5,11 +5,10 @@ import os
 from pathlib import Path
 
 from parts.data.rows import prompt_of
+from parts.data.verl_layout import OWN_INFO, ground_truth_of, info_key
 from parts.foundation.messages import need
 
-# of extra_info, beside columns
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
-VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
+FOREIGN = {"data_source", "prompt", "reward_model"}  # the columns that tell a row in verl's form
 
 
 def verl_rows(
@@ -20,15 +19,14 @@ def verl_rows(
     `source` stands for the source of a row that has none; verl tells its validation metrics apart by it. Rows of
     `conversations` begin with a user's turn, and name the columns that only other rows have.
 
-    The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
-    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout. Rows in verl's
+    A column that is not text, numbers or booleans throughout is JSON text, and named in `json_columns`. Rows in verl's
     form that others wrote stay as they are: verl reads agent_name, tools_kwargs and others where they stand.
 
     Raises:
         UserError: a prompt or a column cannot be written.
     """
     foreign = False
-    if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
+    if rows and FOREIGN <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
         foreign = all(not (row.get("extra_info") or {}).get("ground_truth_field") for row in rows)
         as_given, rows = rows, [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
@@ -64,15 +62,11 @@ def is_plain(values: list) -> bool:
 
 def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str], texts: set[str]) -> dict:
     """One row without its prompt; a column that only other rows have is null."""
-    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), "none")
-    truth, as_json = row.get(gold, ""), not isinstance(row.get(gold, ""), str)
-    extra = {"index": index, "split": origin[0], "ground_truth_field": f"{gold}:json" if as_json else gold}
-    coded = []
+    gold, field, truth = ground_truth_of(row)
+    extra, coded = {"index": index, "split": origin[0], "ground_truth_field": field}, []
     for name in names:
-        value = row.get(name)
-        if name == gold:
-            value = None
-        key = f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+        value = None if name == gold else row.get(name)
+        key = info_key(name)
         if name in texts and value is not None:
             coded.append(key)
             value = json.dumps(value, ensure_ascii=False)
@@ -80,7 +74,7 @@ def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str]
     return {
         "data_source": row.get("source") if isinstance(row.get("source"), str) and row["source"] else origin[1],
         "ability": "code" if "tests" in row else "math" if "answer" in row else "chat",
-        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth, ensure_ascii=False) if as_json else truth},
+        "reward_model": {"style": "rule", "ground_truth": truth},
         "extra_info": {**extra, "json_columns": coded},
     }
 

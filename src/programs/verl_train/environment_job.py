@@ -14,6 +14,7 @@ from parts.environments.play_setup import (
     playable_rows,
 )
 from parts.environments.tool_calls import CALL_FORMATS
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import need
 from parts.networks.models import open_tokenizer
 from parts.rewards.reward_forms import full_spec
@@ -21,14 +22,11 @@ from parts.rewards.rewards import call_limits
 from programs.verl_train.data import row_columns
 from programs.verl_train.job_trial import trial_findings
 from programs.verl_train.model_files import end_ids_of, model_shape
-from programs.verl_train.reward_files import MODULE, copy_with_imports, moved_rewards
+from programs.verl_train.reward_files import copy_with_imports, moved_rewards, write_module
 from programs.verl_train.settings import Config
 
 COPY = "environment"  # folder of the job
-LOOP = """\
-- name: environment
-  _target_: verl_environment.EnvironmentLoop  # verl_environment.py lies beside this file
-"""
+LOOP = file_text("job_files/environment.yaml")
 
 
 def environment_setup(config: Config) -> PlaySetup:
@@ -81,8 +79,7 @@ def write_environment_module(
     code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
     code += "sys.modules[NAME].load_environments(settings.environment)\n"
     code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
-    module = MODULE.format(what="The agent loop of the run", code=code)
-    (folder / "verl_environment.py").write_text(module, encoding="utf-8")
+    write_module(folder / "verl_environment.py", "The agent loop of the run", code)
     (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
 
 

@@ -10,12 +10,12 @@ import shlex
 import tempfile
 from pathlib import Path
 
+from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.learning.presets import is_own
 from parts.rewards.extracts import bound_names, extract
 from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
-from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN
 from programs.verl_train.export_trial import reward_trial
 from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
@@ -28,6 +28,12 @@ from programs.verl_train.rewards import bits_of
 from programs.verl_train.run_script import by_setting, write_script
 from programs.verl_train.settings import VERL, Config
 
+COMPUTE_SCORE = file_text("job_files/export_reward.py")
+RUN = file_text("job_files/export_run.sh")
+PORT = file_text("job_files/port.md")
+FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
+  lists the file {times} times, enough to try it, too little to train on.
+"""
 HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
@@ -102,17 +108,18 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
     functions = {spec: find_reward(spec)[0] for spec in specs}
     calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
     is_text = rows[0]["extra_info"].get("prompt_is_text", False)
-    tail = COMPUTE_SCORE.format(
+    tail = with_values(
+        COMPUTE_SCORE,
         verl=VERL,
         columns=[name for name in columns if name != gold],
-        gold="" if gold == "none" else gold,
+        gold=repr("" if gold == "none" else gold),
         is_json=bool(form),
         weights=weights,
-        bits=bits_of(group_size),
+        n=bits_of(group_size),
         completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
-        calls=calls,
+        parts=f"{{\n{calls}\n    }}",
     )
-    return source + tail
+    return f"{source}\n\n{tail}"
 
 
 def with_places(text: str, places: dict[str, str]) -> str:
@@ -143,7 +150,7 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
             cpus, word = override.value, f'"{run_word(override)}"'
         lines.append(f"  {word}{comment}")
     title = Path(config.from_trl).name if config.from_trl else config.algorithm
-    return RUN.format(title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+    return with_values(RUN, title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
 def run_word(override: Override) -> str:
@@ -206,7 +213,8 @@ def port_text(
     if beside:
         notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
     times = max(o.text().count("train.parquet") for o in overrides)
-    return PORT.format(
+    return with_values(
+        PORT,
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),

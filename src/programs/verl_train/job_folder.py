@@ -10,12 +10,13 @@ from parts.data.held_out import mark_trained, overlap_metric
 from parts.data.prompts import evaluated_rows
 from parts.data.question_parts import warn_unread
 from parts.data.rows import read_rows
+from parts.data.verl_layout import OWN_INFO
 from parts.environments.play_setup import PlaySetup
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import need, say
 from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import Reward, call_limits
-from programs.verl_train.data import OWN_INFO, verl_rows, write_parquet_file
+from programs.verl_train.data import verl_rows, write_parquet_file
 from programs.verl_train.engine_overrides import make_overrides
 from programs.verl_train.environment_job import environment_rows, environment_setup, write_environment_module
 from programs.verl_train.hydra import Override

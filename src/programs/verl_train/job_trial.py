@@ -6,22 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import need, say
 from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.rewards import RewardBatcher
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 JOB_TRIAL_SECONDS = 300
-TRIAL = """
-import json, runpy, sys
-module = runpy.run_path(sys.argv[1])
-job = sys.modules[module["NAME"]]
-for spec in sys.argv[3:]:
-    job.load_environments(spec)
-print("\\nLOADED", flush=True)
-trial = json.load(open(sys.argv[2], encoding="utf-8"))
-print("\\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
-"""
+TRIAL = file_text("job_files/trial.py")
 
 
 def refuse_groups(reward: Reward) -> None:

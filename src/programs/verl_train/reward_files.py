@@ -5,25 +5,13 @@ import shutil
 import sys
 from pathlib import Path
 
+from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError, need
 from parts.learning.presets import is_own
 from parts.rewards.reward_forms import load_rewards
 from programs.verl_train.names import OWN_LOSS_MODULE
 
-MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
-
-import importlib.util
-import sys
-from pathlib import Path
-
-HERE = Path(__file__).resolve().parent
-NAME = "verl_train_job"
-if NAME not in sys.modules:
-    spec = importlib.util.spec_from_file_location(NAME, HERE / "verl_train.py")
-    sys.modules[NAME] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[NAME])
-{code}
-'''
+MODULE = file_text("job_files/module.py")  # how the modules of a job begin
 
 
 def imported_names(source: str, package: list[str]) -> list[str]:
@@ -102,6 +90,11 @@ def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dic
     return moved
 
 
+def write_module(path: Path, title: str, code: str) -> None:
+    """Write a module of the job: the loader of verl_train.py's copy, then lines that use it."""
+    path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
+
+
 def write_reward_module(
     folder: Path,
     specs: list[str],
@@ -129,16 +122,14 @@ def write_reward_module(
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
-    module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
+    write_module(module, "The reward function of the run", code)
     moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
-    hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
-    (folder / "verl_hooks.py").write_text(hooks, encoding="utf-8")
+    write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
     loss = folder / f"{OWN_LOSS_MODULE}.py"
     loss.unlink(missing_ok=True)
     if "loss" in moved:
-        code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
-        loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
+        write_module(loss, "The policy loss of the run", f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})")
     return module

@@ -58,7 +58,7 @@ class Config(PolicySettings):
     )
     overrides: str = setting(
         "",
-        "FILE of overrides by hand, a shell script or KEY=VALUE a line: --check composes and validates it alone",
+        "FILE of overrides by hand, KEY=VALUE a line: --check composes and validates it alone",
     )
     from_trl: str = setting(
         "",
