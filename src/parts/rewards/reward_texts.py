@@ -1,6 +1,12 @@
 """Texts that rewards see: of sampled ids, of chat turns, of a trial."""
 
 
+def visible(text: str) -> str:
+    """The text after the thinking part; "" while thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
+
+
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
     """The text of sampled ids without the end tokens and pads at their end.
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 
 from programs.math_grader.answers import final_answer
@@ -15,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Grade mathematical answers: 1.0 right, 0.0 wrong, null if the gold answer cannot be read. "
         "One JSON line a text on stdout; exit 0, or 2 for bad input.",
-        epilog='example: math_grader.py "so it is \\boxed{42}" 42',
+        epilog='example: math_grader.py "so it is \\boxed{42}" 42; `--` stands before a text that begins with --',
         allow_abbrev=False,
     )
     parser.add_argument("text", nargs="?", help="a completion")
@@ -23,6 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", help="JSONL file to grade instead")
     parser.add_argument("--completion_column", "--completion-column", default="completion", help="default: %(default)s")
     parser.add_argument("--answer_column", "--answer-column", default="answer", help="default: %(default)s")
+    argv = sys.argv[1:] if argv is None else argv
+    if not any(re.match(r"--[a-z]|-h$|--$", argument) for argument in argv):
+        argv = ["--", *argv]  # a text or gold answer such as -4i, which is no flag
     args = parser.parse_args(argv)
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")

@@ -4,9 +4,10 @@ import ast
 import os
 import warnings
 
+from parts.rewards.reward_texts import visible
 from programs.reward_functions_library.contract import reward
 from programs.reward_functions_library.neighbour_files import _load
-from programs.reward_functions_library.text_parts import _blocks, _code, _visible
+from programs.reward_functions_library.text_parts import _blocks, _code
 
 _TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
 
@@ -61,7 +62,7 @@ def code_block_format(text, *, language="python"):
     r"""1 if the visible text has exactly one closed, non-empty fenced block, with that label, else 0: {0, 1}, w 0.1.
     >>> code_block_format(None, ["```python\nx = 1\n```", "x = 1"])
     [1.0, 0.0]"""
-    blocks = [(label, bool(content.strip())) for label, content in _blocks(_visible(text))]
+    blocks = [(label, bool(content.strip())) for label, content in _blocks(visible(text))]
     return blocks == [(language.lower(), True)]
 
 

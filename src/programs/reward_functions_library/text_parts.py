@@ -7,6 +7,7 @@ import re
 import string
 
 from parts.data.answer_marks import is_heading
+from parts.rewards.reward_texts import visible
 from parts.rewards.stated_answers import (
     HEDGE,
     NEGATED,
@@ -70,20 +71,14 @@ def extract_code_block(text: str, language: str = "python") -> str:
     return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
 
 
-def _visible(text: str) -> str:
-    """The text after the thinking part; "" while thinking has not ended."""
-    text = text.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
-
-
 def _code(text: str) -> str:
     """The last Python block of the visible text, or all of it if it holds no fence."""
-    return extract_code_block(_visible(text)) if "```" in text else _visible(text)
+    return extract_code_block(visible(text)) if "```" in text else visible(text)
 
 
 def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
-    text = corrected(_visible(text)) if marked else _visible(text)
+    text = corrected(visible(text)) if marked else visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
     found = (
         [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
@@ -111,7 +106,7 @@ def _stated(text: str) -> list[str]:
 def _final(text: str, marked=True) -> str:
     """The marked answer, else all of the visible text."""
     found = extract_answer(text, marked)
-    return (corrected(_visible(text)) if marked else _visible(text)).strip() if found is None else found
+    return (corrected(visible(text)) if marked else visible(text)).strip() if found is None else found
 
 
 def _readings(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import textwrap
 import warnings
 from dataclasses import dataclass
 
+from parts.rewards.reward_texts import visible
 from programs.sandbox.judge_objects import FromProgram
 from programs.sandbox.python_tests import loaded_tests
 
@@ -95,12 +96,6 @@ def source_names(source: str) -> tuple[set, set, set]:
         if inner.get_name() == "Solution":
             defined |= {symbol.get_name() for symbol in inner.get_symbols() if symbol.is_assigned()}
     return defined, imported, needed - defined - imported - vars(builtins).keys()
-
-
-def visible(text: str) -> str:
-    """The text after the thinking part; "" while thinking has not ended."""
-    text = text.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
 
 
 def parts_of(text: str) -> list[Part]:

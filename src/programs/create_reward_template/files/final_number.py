@@ -1,4 +1,4 @@
-"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays nothing."""
+"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays 0."""
 
 import re
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""A process that calls a written code reward on programs: JSON of [path, name, column, programs] -> scores."""
+"""Call a written code reward on programs: JSON of [path, name, column, programs] -> scores."""
 
 import importlib.util
 import json
