@@ -363,3 +363,19 @@ def test_random_expressions_equal_their_other_forms_and_no_others():
         wrong += [(off, first)] * (grader.math_equal(off, first) is not False)
         forms += len(others)
     assert forms > 60 and not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "score"),
+    [
+        (["-4i", "-4i"], 1.0),
+        (["so 4i", "-4i"], 0.0),
+        (["-3", "-3"], 1.0),
+        (["--", "--x", "x"], 1.0),
+        (["-\\frac12", "-0.5"], 1.0),
+    ],
+)
+def test_the_command_line_takes_answers_that_begin_with_a_minus(arguments, score):
+    command = [sys.executable, str(ROOT / "scripts" / "math_grader.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=script_env())
+    assert done.returncode == 0 and json.loads(done.stdout)["score"] == score, done.stderr

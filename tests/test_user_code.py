@@ -208,7 +208,7 @@ def test_spawned_processes_find_the_functions_of_a_reward_file(tmp_path):
 
 STUBBORN = """
 import sys, time
-from parts import processes
+from parts.foundation import processes
 processes.GRACE_S = 0.2
 stop = processes.StopRequest()
 print("ready", flush=True)

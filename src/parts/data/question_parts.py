@@ -1,6 +1,7 @@
 """Columns that look like a part of the question: texts to read before it, options, images, a second text."""
 
 import functools
+import json
 import re
 import shlex
 from collections import Counter
@@ -36,6 +37,7 @@ ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
+SCHEMA_WORDS = {"$schema", "$ref", "type", "properties", "items", "required", "enum", "anyOf", "oneOf", "allOf"}
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
 
 
@@ -170,6 +172,15 @@ def is_prepared(row: dict) -> bool:
     return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
 
 
+def is_json_schema(value) -> bool:
+    """Whether a column's value is a JSON Schema, which a reward such as json_schema takes, no table's columns."""
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and bool(SCHEMA_WORDS & value.keys())
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
 
@@ -177,7 +188,8 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        unread = [] if is_prepared(row) else unread_parts(row, prompt)
+        counts.update(name for name in unread if not (name == "schema" and is_json_schema(row[name])))
         turns = turns_in(prompt) if isinstance(prompt, str) else None
         answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
     if answered:
