@@ -36,34 +36,34 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       588-719  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
 #       722-902  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       905-942  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      945-1118  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1121-1183  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1186-1277  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1280-1288  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1291-1311  prompts            Prompts as token ids, for training and held out
-#     1314-1332  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1335-1404  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1407-1417  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1420-1479  bad rows           Errors of rows, and limits
-#     1482-1523  media              Columns that hold images, video or audio
-#     1526-1681  messages           Chat messages
-#     1684-1852  json values        JSON values, one at a time, in bounded memory
-#     1855-2011  test checks        Tests that can be run at all
-#     2014-2170  answers and tests  Reference answers and tests, and the columns that may hold them
-#     2173-2250  passages           Texts that a question is about: passages, documents, tables
-#     2253-2471  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
-#     2474-2757  choices            Questions with choices
-#     2760-3158  forms              The forms that rows come in
-#     3161-3240  written rows       Rows that this script wrote before, or that verl reads
-#     3243-3420  form names         Forms by name, and which one a row has
-#     3423-3623  records            Records of each file format
-#     3626-3773  reading            Files, globs, hub and settings of reading
-#     3776-4097  writing            Rows written for each target
-#     4100-4411  row reader         Rows read, checked and counted
-#     4414-4565  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     4568-4633  inspection         Statistics of a data set
-#     4636-4677  held out           Held-out rows: which rows leave the training data, all those of a prompt together
-#     4680-4992  command            The command line
+#      945-1120  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1123-1185  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1188-1279  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1282-1290  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1293-1313  prompts            Prompts as token ids, for training and held out
+#     1316-1334  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1337-1406  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1409-1419  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1422-1481  bad rows           Errors of rows, and limits
+#     1484-1525  media              Columns that hold images, video or audio
+#     1528-1683  messages           Chat messages
+#     1686-1854  json values        JSON values, one at a time, in bounded memory
+#     1857-2013  test checks        Tests that can be run at all
+#     2016-2172  answers and tests  Reference answers and tests, and the columns that may hold them
+#     2175-2252  passages           Texts that a question is about: passages, documents, tables
+#     2255-2473  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2476-2759  choices            Questions with choices
+#     2762-3160  forms              The forms that rows come in
+#     3163-3242  written rows       Rows that this script wrote before, or that verl reads
+#     3245-3422  form names         Forms by name, and which one a row has
+#     3425-3625  records            Records of each file format
+#     3628-3775  reading            Files, globs, hub and settings of reading
+#     3778-4099  writing            Rows written for each target
+#     4102-4413  row reader         Rows read, checked and counted
+#     4416-4567  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     4570-4635  inspection         Statistics of a data set
+#     4638-4679  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4682-4994  command            The command line
 
 import argparse
 import array
@@ -1089,7 +1089,9 @@ def is_json_schema(name: str, value) -> bool:
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
+        isinstance(kind, str) and kind in JSON_TYPES
+    )
 
 
 def unread_parts(row: dict, prompt) -> list[str]:

@@ -44,16 +44,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       304-335  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       338-441  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
 #       444-486  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       489-690  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       693-725  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#       728-879  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#       882-986  reward forms    The forms that a reward function may have, loading one, and its arguments
-#      989-1004  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1007-1055  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1058-1293  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1296-1418  saved model     What a run has saved, judged by other code than its own
-#     1421-1569  training        The check of a page, its run, and what both come to
-#     1572-1765  command         The command line
+#       489-692  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       695-727  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#       730-881  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#       884-988  reward forms    The forms that a reward function may have, loading one, and its arguments
+#      991-1006  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1009-1057  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1060-1295  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1298-1420  saved model     What a run has saved, judged by other code than its own
+#     1423-1571  training        The check of a page, its run, and what both come to
+#     1574-1773  command         The command line
 
 import argparse
 import ast
@@ -633,7 +633,9 @@ def is_json_schema(name: str, value) -> bool:
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
+        isinstance(kind, str) and kind in JSON_TYPES
+    )
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1578,6 +1580,8 @@ HINTS = {
     "--teacher": "FOLDER",
 }
 
+NO_ACCURACY = "no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own"
+
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
@@ -1597,6 +1601,12 @@ def check_file(file: str, force: bool) -> None:
     folder = Path(file).resolve().parent
     need(folder.is_dir(), f"got FILE {file}; expected a folder that exists; try mkdir -p {folder}")
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
+
+
+def check_out(given: dict, out: Path) -> None:
+    """Raise UserError for an output folder that holds something else than an earlier run."""
+    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
 
 
 def check_missing(source: str, given: dict) -> None:
@@ -1639,8 +1649,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if held_out:
         mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
     out = Path(given.get("out", ""))
-    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
-    need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
+    check_out(given, out)
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
@@ -1653,8 +1662,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
     notes = page_notes(source, settings, changes) if "loss" not in theirs else []
-    if "out" in given and "eval_data" not in given:
-        notes.append("no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own")
+    notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}

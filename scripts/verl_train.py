@@ -49,64 +49,64 @@ failed, 128 + n stopped by signal n.
 #     1014-1145  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
 #     1148-1328  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1331-1494  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1497-1698  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1701-1819  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1822-1860  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1863-1894  prompts            Prompts as token ids, for training and held out
-#     1897-1919  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1922-1939  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1942-1990  extracts           The part of a Python file that some of its names need, as a file of its own
-#     1993-2205  user code          What a reward is given: texts, copies of the columns, and a state of the process …
-#     2208-2470  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2473-2750  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2753-2907  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2910-3115  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3118-3258  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3261-3323  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3326-3581  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3584-3738  conversations      The record of a conversation with an environment, and what the environment says …
-#     3741-3911  play               Playing conversations of a policy with environments: all that are open are …
-#     3914-4093  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4096-4207  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4210-4266  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4269-4408  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4411-4677  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4680-4769  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4772-4797  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4800-4985  memory             The memory that a run will need, from the shape of its networks
-#     4988-4995  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     4998-5182  names              What verl calls each setting, and what it refuses or ignores
-#     5185-5299  settings           Settings, and hardware by name
-#     5302-5443  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5446-5562  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5565-5954  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5957-6002  hydra              One override in Hydra's grammar
-#     6005-6042  known names        The names in verl's configuration where verl is not installed, from …
-#     6045-6135  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6138-6248  data               Rows as verl reads them
-#     6251-6295  templates          The chat template that gives verl our token ids
-#     6298-6349  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6352-6385  gathering          Calls of what wants many things at once, by those who have one each
-#     6388-6486  rewards            Rewards inside verl's processes
-#     6489-6592  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6595-6779  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6782-6951  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6954-7119  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7122-7276  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7279-7417  memory             Memory of one GPU, and sizes that do not divide
-#     7420-7556  reward files       The reward's files, copied into the job with what they import
-#     7559-7634  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7637-7745  job folder         The folder of a job: data, rewards, settings
-#     7748-7793  run script         run.sh: the command
-#     7796-7860  export trial       The exported reward, tried beside the functions that it holds
-#     7863-8230  export             --export: a job as four files that need neither this script nor its bundle
-#     8233-8302  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8305-8508  checks             --check: what can be found out before a run
-#     8511-8663  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8666-8822  submit             --submit to a Ray cluster
-#     8825-8878  slurm              --slurm: a batch file
-#     8881-8967  run                --run on this machine
-#     8970-9029  command            The command line
+#     1497-1700  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1703-1821  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1824-1862  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1865-1896  prompts            Prompts as token ids, for training and held out
+#     1899-1921  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1924-1941  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1944-2018  extracts           The part of a Python file that some of its names need, as a file of its own
+#     2021-2233  user code          What a reward is given: texts, copies of the columns, and a state of the process …
+#     2236-2498  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2501-2778  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2781-2935  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2938-3143  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3146-3286  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3289-3351  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3354-3609  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3612-3766  conversations      The record of a conversation with an environment, and what the environment says …
+#     3769-3939  play               Playing conversations of a policy with environments: all that are open are …
+#     3942-4121  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4124-4235  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4238-4294  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4297-4436  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4439-4705  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4708-4797  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4800-4825  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4828-5013  memory             The memory that a run will need, from the shape of its networks
+#     5016-5023  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5026-5210  names              What verl calls each setting, and what it refuses or ignores
+#     5213-5327  settings           Settings, and hardware by name
+#     5330-5471  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5474-5590  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5593-5982  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5985-6030  hydra              One override in Hydra's grammar
+#     6033-6070  known names        The names in verl's configuration where verl is not installed, from …
+#     6073-6163  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6166-6276  data               Rows as verl reads them
+#     6279-6323  templates          The chat template that gives verl our token ids
+#     6326-6377  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6380-6413  gathering          Calls of what wants many things at once, by those who have one each
+#     6416-6514  rewards            Rewards inside verl's processes
+#     6517-6620  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6623-6807  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6810-6979  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6982-7147  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7150-7304  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7307-7445  memory             Memory of one GPU, and sizes that do not divide
+#     7448-7584  reward files       The reward's files, copied into the job with what they import
+#     7587-7662  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7665-7773  job folder         The folder of a job: data, rewards, settings
+#     7776-7821  run script         run.sh: the command
+#     7824-7888  export trial       The exported reward, tried beside the functions that it holds
+#     7891-8258  export             --export: a job as four files that need neither this script nor its bundle
+#     8261-8330  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8333-8536  checks             --check: what can be found out before a run
+#     8539-8691  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8694-8850  submit             --submit to a Ray cluster
+#     8853-8906  slurm              --slurm: a batch file
+#     8909-8995  run                --run on this machine
+#     8998-9057  command            The command line
 
 import argparse
 import ast
@@ -1641,7 +1641,9 @@ def is_json_schema(name: str, value) -> bool:
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
+        isinstance(kind, str) and kind in JSON_TYPES
+    )
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1941,12 +1943,16 @@ def info_key(name: str) -> str:
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds."""
+    """The names that a top-level statement binds in its module."""
+    if isinstance(statement, DEFINITIONS):
+        return {statement.name}
     names = set()
     for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, DEFINITIONS):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
@@ -1955,39 +1961,61 @@ def bound_names(statement: ast.stmt) -> set[str]:
     return names
 
 
-def extract(source: str, names: list[str]) -> str:
-    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+def read_names(node: ast.AST) -> set[str]:
+    """All names that occur in a statement."""
+    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
-    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
-    """
-    body, lines = ast.parse(source).body, source.splitlines()
+
+def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
+    """The top-level statements of Python source with their text, the comments above them included."""
+    lines, pieces = source.splitlines(), []
+    for statement in ast.parse(source).body:
+        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
+        first = min([statement.lineno, *decorators]) - 1
+        while first and lines[first - 1].startswith("#"):
+            first -= 1
+        pieces.append((statement, "\n".join(lines[first : statement.end_lineno]) + "\n"))
+    return pieces
+
+
+def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
+    """The places of the statements that bind the names, and of those that these use."""
     wanted, seen, kept = [*names], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
             continue
         seen.add(name)
-        for number, statement in enumerate(body):
-            if number not in kept and name in bound_names(statement):
-                kept.add(number)
-                wanted += [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
+        for place, (statement, _) in enumerate(pieces):
+            if place not in kept and name in bound_names(statement):
+                kept.add(place)
+                wanted += read_names(statement)
+    return kept
+
+
+def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
+    """The text of statements, with two blank lines around definitions."""
     text, was_block = "", False
-    for number, statement in enumerate(body):
-        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        if number not in kept and not future and not docstring:
-            continue
-        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
-        first = min([statement.lineno, *decorators]) - 1
-        while first and lines[first - 1].startswith("#"):  # what is said about it
-            first -= 1
-        block = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        text += (
-            ("\n\n" if text and (block or was_block) else "") + "\n".join(lines[first : statement.end_lineno]) + "\n"
-        )
-        text += "\n" * docstring
+    for statement, lines in pieces:
+        block = isinstance(statement, DEFINITIONS)
+        text += ("\n\n" if text and (block or was_block) else "") + lines
         was_block = block
     return text
+
+
+def extract(source: str, names: list[str]) -> str:
+    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+
+    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    """
+    pieces = statements_of(source)
+    kept, chosen = needed(pieces, names), []
+    for place, (statement, lines) in enumerate(pieces):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if place in kept or future or docstring:
+            chosen.append((statement, lines + "\n" * docstring))
+    return joined(chosen)
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)

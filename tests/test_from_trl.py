@@ -403,3 +403,8 @@ def test_an_extract_has_what_its_names_need():
     exec(compile(source, "extract", "exec"), scope)
     assert scope["reward"]("abc") == 3.0
     assert imports_trainer(FILE) == ["trl"] and imports_trainer(source) == []
+
+
+def test_a_local_name_takes_along_nothing_of_the_file():
+    source = "def other():\n    scale = 3\n\n\ndef reward(completions):\n    scale = 2\n    return [scale]\n"
+    assert extract(source, ["reward"]) == source[source.index("def reward") :]

@@ -301,7 +301,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["grpo", "mine.py", *GIVEN, "--reward", "no.py:other", "--inline"], ["no.py:other", "file that exists"]),
         (
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
-            ["--out ., which exists and is no earlier run"],
+            ["--out ., which exists and is not an earlier run"],
         ),
         (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
         (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),

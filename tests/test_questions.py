@@ -440,6 +440,21 @@ def test_an_open_dialogue_and_other_texts_stay(text, capsys):
 
 
 @pytest.mark.parametrize(
+    ("schema", "warned"),
+    [
+        ('{"type": "object"}', False),
+        ({"$ref": "#/$defs/a"}, False),
+        ("CREATE TABLE t (a INT)", True),
+        ('{"tables": ["t"]}', True),
+        ("[1]", True),
+    ],
+)
+def test_a_json_schema_is_for_the_reward_and_not_a_text_to_read(schema, warned, capsys):
+    warn_unread("x.jsonl", [({"prompt": "Name one.", "schema": schema}, "Name one.")])
+    assert ("in no prompt: schema" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize(
     ("text", "answer"),
     [("So:\n#### 18\nShe earns 18.", "18"), ("#### Step 2\nAdd.", None), ("x = 1 #### 3\nprint(x)", None)],
 )

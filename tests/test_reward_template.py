@@ -109,10 +109,9 @@ MUTATIONS = {  # a fault in the core, which the file's own test must see
 }
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
 @pytest.mark.parametrize("task", TASKS)
-def test_own_test_sees_a_fault(files, task, contract, tmp_path):
-    shutil.copytree(files[task, contract], tmp_path / "copy")
+def test_own_test_sees_a_fault(files, task, tmp_path):
+    shutil.copytree(files[task, "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
     old, new = MUTATIONS[task]
     source = path.read_text()
@@ -885,8 +884,6 @@ def test_port_and_original_move_together(mine, tmp_path_factory):
     assert str(mine) not in (there / "port.py").read_text() and self_test(there / "port.py").returncode == 0
 
 
-# ------------------------------------------------------------------------------------------------ bad input
-
 # ------------------------------------------------------------------------------------------------ the shortest files
 
 
@@ -1039,6 +1036,23 @@ def test_data_tries_what_was_written(tmp_path):
     done = run_script("create_reward_template", *flags)
     found = json.loads(done.stdout)["tried"]
     assert done.returncode == 1 and not found["ready"] and found["findings"] and (tmp_path / "paid.py").exists()
+
+
+@pytest.mark.parametrize("tags", [["think", "answer"], ["answer"]])
+def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path, tags):
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Say {word}"}}\n' for word in "abcd"))
+    tried = make(tmp_path, "--task", "format", "--tags", *tags, "--data", tmp_path / "rows.jsonl")["tried"]
+    assert tried["ready"] and tried["gold_with_full_marks"] == 1.0
+
+
+def test_port_awaits_the_samples_of_a_reward_at_once(mine):
+    (mine / "slow.py").write_text(
+        "import asyncio\n\nBARRIER = asyncio.Barrier(3)\n\n\n"
+        "async def one(prompt, completion, answer):\n    await asyncio.wait_for(BARRIER.wait(), 60)\n    return 1.0\n"
+    )
+    example = '{"completion": "x", "answer": "x"}'
+    make(mine, "--from", f"{mine / 'slow.py'}:one", "--for", "trl", "--example", example, name="port.py")
+    assert by_trl(load(mine, "port.py").one, [{"answer": "x"}] * 3, ["x"] * 3) == [1.0] * 3
 
 
 def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path):
@@ -1197,6 +1211,8 @@ def test_inline_port_of_what_needs_more_is_refused(short, capsys, flags, message
     assert message in capsys.readouterr().err and not (short / "port.py").exists()
 
 
+# ------------------------------------------------------------------------------------------------ bad input
+
 BAD = [  # flags, what the message holds
     ([], "expected one of them"),
     (["--task", "math", "--from", "mine.py:correct"], "expected one of them"),
@@ -1285,13 +1301,6 @@ def test_help_names_every_default():
     shown = run_script("create_reward_template", "--help").stdout
     for text in ("think answer", "gated", "http://localhost:8000/v1", "messages", "equals:answer words:1-400*0.1"):
         assert f"(default: {text})" in " ".join(shown.split()), text
-
-
-def test_scores_are_floats_that_training_can_use(files):
-    for task in ("math", "qa", "format", "custom"):
-        module = load(files[task, "both"])
-        values = by_trl(getattr(module, f"{task}_reward"), [DATA[task]] * 3, [FULL_MARKS[task], "x", ""])
-        assert all(type(value) is float and math.isfinite(value) for value in values)
 
 
 def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsys):

@@ -154,7 +154,9 @@ def is_json_schema(name: str, value) -> bool:
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return "$schema" in schema or (isinstance(kind, str) and kind in JSON_TYPES)
+    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
+        isinstance(kind, str) and kind in JSON_TYPES
+    )
 
 
 def unread_parts(row: dict, prompt) -> list[str]:

@@ -2,14 +2,17 @@
 
 import ast
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds."""
+    """The names that a top-level statement binds in its module."""
+    if isinstance(statement, DEFINITIONS):
+        return {statement.name}
     names = set()
     for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, DEFINITIONS):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
@@ -29,36 +32,58 @@ def imports_trainer(source: str) -> list[str]:
     return sorted(found & TRAINERS)
 
 
-def extract(source: str, names: list[str]) -> str:
-    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+def read_names(node: ast.AST) -> set[str]:
+    """All names that occur in a statement."""
+    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
-    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
-    """
-    body, lines = ast.parse(source).body, source.splitlines()
+
+def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
+    """The top-level statements of Python source with their text, the comments above them included."""
+    lines, pieces = source.splitlines(), []
+    for statement in ast.parse(source).body:
+        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
+        first = min([statement.lineno, *decorators]) - 1
+        while first and lines[first - 1].startswith("#"):
+            first -= 1
+        pieces.append((statement, "\n".join(lines[first : statement.end_lineno]) + "\n"))
+    return pieces
+
+
+def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
+    """The places of the statements that bind the names, and of those that these use."""
     wanted, seen, kept = [*names], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
             continue
         seen.add(name)
-        for number, statement in enumerate(body):
-            if number not in kept and name in bound_names(statement):
-                kept.add(number)
-                wanted += [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
+        for place, (statement, _) in enumerate(pieces):
+            if place not in kept and name in bound_names(statement):
+                kept.add(place)
+                wanted += read_names(statement)
+    return kept
+
+
+def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
+    """The text of statements, with two blank lines around definitions."""
     text, was_block = "", False
-    for number, statement in enumerate(body):
-        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        if number not in kept and not future and not docstring:
-            continue
-        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
-        first = min([statement.lineno, *decorators]) - 1
-        while first and lines[first - 1].startswith("#"):  # what is said about it
-            first -= 1
-        block = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        text += (
-            ("\n\n" if text and (block or was_block) else "") + "\n".join(lines[first : statement.end_lineno]) + "\n"
-        )
-        text += "\n" * docstring
+    for statement, lines in pieces:
+        block = isinstance(statement, DEFINITIONS)
+        text += ("\n\n" if text and (block or was_block) else "") + lines
         was_block = block
     return text
+
+
+def extract(source: str, names: list[str]) -> str:
+    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+
+    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    """
+    pieces = statements_of(source)
+    kept, chosen = needed(pieces, names), []
+    for place, (statement, lines) in enumerate(pieces):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if place in kept or future or docstring:
+            chosen.append((statement, lines + "\n" * docstring))
+    return joined(chosen)

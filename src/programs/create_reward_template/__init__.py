@@ -53,18 +53,14 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 """
 
 ROOMS = (
-    "new_reward_texts",
-    "port_texts",
-    "recipes",
     "assembly",
-    "check_texts",
+    "recipes",
     "rubric",
     "json_reward",
     "new_reward",
     "weights",
     "ports",
     "code_trial",
-    "short_texts",
     "short",
     "command",
 )

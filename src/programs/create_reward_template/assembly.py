@@ -1,17 +1,72 @@
-"""Putting texts together."""
+"""A written file from the files of files/: their statements that it needs, below its own head."""
 
+import ast
 import pprint
 import re
+import sys
 from pathlib import Path
 
-from programs.create_reward_template.recipes import IMPORTS, INSTALLED
+from parts.foundation.file_text import file_text
+from parts.rewards.extracts import bound_names, joined, needed, read_names, statements_of
+
+CONTRACT = file_text("files/contract.py")
+LOADING = file_text("files/loading.py")
+ADAPTERS = file_text("files/adapters.py")
+SELF_TEST = file_text("files/self_test.py")
+MAIN = 'if __name__ == "__main__":'
+FILES = {"adapters", "contract", "final_answer", "loading", "mine", "port", "short_answer"}  # what files/ imports of it
+CASES_ABOUT = "(completion, columns of the row, score)"
 
 
-def put_in(text: str, **words) -> str:
-    """Put words in the places @WORD@ of a text."""
-    for name, value in words.items():
-        text = text.replace(f"@{name.upper()}@", value)
+def named(text: str, columns: list[str], **words: str) -> str:
+    """A text with other words, and with these columns in the place of `gold_column` in calls."""
+    passed = "".join(f'"{name}": {name}, ' for name in columns)
+    text = text.replace('"gold_column": gold_column, ', passed)
+    for default in ("=None, ", ", "):
+        text = text.replace(f"gold_column{default}", "".join(name + default for name in columns))
+    for word, other in words.items():
+        text = re.sub(rf"\b{word}\b", lambda match, other=other: other, text)
     return text
+
+
+def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str, str] | None = None) -> str:
+    """The whole file: head, imports, and the statements that the roots need.
+
+    Of two definitions of a name the earlier text's counts; `constants` are values of constants, as code.
+    """
+    pieces, imports, defined = [], {}, set()
+    for text in texts:
+        earlier = set(defined)
+        for statement, lines in statements_of(text):
+            names = bound_names(statement)
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                imports[ast.unparse(statement)] = statement
+            elif names and not names & earlier:
+                defined |= names
+                for name in names & {*(constants or {})}:
+                    lines = f"{name} = {constants[name]}\n"
+                pieces.append((ast.parse(lines).body[0], lines))
+    kept = needed(pieces, roots)
+    body = joined([piece for place, piece in enumerate(pieces) if place in kept])
+    if "self_test" in roots:
+        body += "\n\n" + SELF_TEST[SELF_TEST.index(MAIN) :]
+    used = read_names(ast.parse(body))
+    lines = {line: module_of(node) for line, node in imports.items() if bound_names(node) & used}
+    standard = [line for line, module in lines.items() if module in sys.stdlib_module_names]
+    installed = [line for line, module in lines.items() if module not in sys.stdlib_module_names | FILES]
+    blocks = ["\n".join(sorted(block, key=import_order)) for block in (standard, installed) if block]
+    gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
+    return head + "\n\n".join(blocks) + gap + body
+
+
+def module_of(node: ast.Import | ast.ImportFrom) -> str:
+    """The first part of the module that is imported."""
+    return (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).partition(".")[0]
+
+
+def import_order(line: str) -> tuple:
+    """`import x` before `from x import y`."""
+    return line.startswith("from"), line
 
 
 class Words(str):
@@ -26,26 +81,18 @@ def quoted(text: str) -> str:
     return f'"{repr(text)[1:-1]}"' if not {*text} & {"'", '"'} else repr(text)
 
 
-def listing(name: str, about: str, rows: list) -> str:
-    """`NAME = [...]` with a row a line; long strings are broken where they have spaces."""
-    lines = []
+def list_rows(rows: list) -> str:
+    """Rows of a list as lines of code; long strings are broken where they have spaces."""
+    text = ""
     for row in rows:
-        text = "    " + pprint.pformat(row, width=112, sort_dicts=False).replace("\n", "\n    ") + ","
-        lines += [line + "  # noqa: E501" * (len(line) > 120) for line in text.split("\n")]
-    return f"\n\n{name} = [  # {about}\n" + "\n".join(lines) + "\n]\n"
+        shown = "    " + pprint.pformat(row, width=112, sort_dicts=False).replace("\n", "\n    ") + ","
+        text += "".join(line + "  # noqa: E501" * (len(line) > 120) + "\n" for line in shown.split("\n"))
+    return text
 
 
-def with_imports(head: str, body: str) -> str:
-    """The whole file: head, the imports that the body needs, body."""
-    needed = [line for sign, line in IMPORTS if re.search(sign, body)]
-    installed = [line for sign, line in INSTALLED if re.search(sign, body)]
-    plain = sorted(line for line in needed if line.startswith("import"))
-    from_lines = [line for line in needed if line.startswith("from")]
-    return re.sub(
-        r"\n{4,}",
-        "\n\n\n",
-        head + "\n".join([*plain, *from_lines, *[""][: len(installed)], *installed]) + "\n" + body.rstrip("\n") + "\n",
-    )
+def listing(name: str, about: str, rows: list) -> str:
+    """`NAME = [...]` with a row a line."""
+    return f"{name} = [  # {about}\n{list_rows(rows)}]\n"
 
 
 def head_of(about: str, notes: list[str], needs: str = "") -> str:
@@ -55,14 +102,19 @@ def head_of(about: str, notes: list[str], needs: str = "") -> str:
     return f'{header}"""{about}\n\n' + "\n".join(notes) + '\n"""\n\n'
 
 
-def usage_notes(args, trl_name: str, gold: str, columns: str) -> list[str]:
+def usage_notes(args, gold: str, columns: str) -> list[str]:
     """How each contract finds the reward, and what it reads."""
     file, notes = Path(args.output or "my_reward.py").name, []
     if args.target != "verl":
-        notes += [f"TRL, and trainers with its contract: {file}:{trl_name}"]
+        notes += [f"TRL, and trainers with its contract: {file}:{args.name}"]
         notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
     if args.target != "trl":
         notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
         read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
         notes += ["    " + "; ".join(read)] * bool(read)
     return [*notes, "", f"    python {file} --test"]
+
+
+def contract_tests(args) -> list[str]:
+    """The self-tests of the contracts asked for."""
+    return ["trl_results"] * (args.target != "verl") + ["verl_results"] * (args.target != "trl")

@@ -1,4 +1,4 @@
-"""The task json_schema: text of the reward, and the cases of its self-test."""
+"""The task json_schema: constants of the reward, and the cases of its self-test."""
 
 import json
 import pprint
@@ -6,75 +6,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say, suggest
 from parts.rewards.schema_examples import checker_of, example_of
-from programs.create_reward_template.assembly import put_in
-from programs.create_reward_template.new_reward_texts import VISIBLE
 from programs.create_reward_template.rubric import check_column
-
-SETTINGS = """EXTRA_TEXT = False  # True: of a text with more than the JSON, its last fenced block counts
-MAX_CHARACTERS = 20_000  # longer texts score 0
-@EXACT_LINE@SCHEMA = @SCHEMA@
-KIND = jsonschema.validators.validator_for(SCHEMA, jsonschema.Draft202012Validator)
-VALIDATOR = KIND(SCHEMA, registry=Registry())  # fetches nothing; "format" is a remark, as the specification has it
-"""
-
-CORE = (
-    VISIBLE
-    + '''
-
-FENCED = re.compile(r"```(?:json)?[ \\t]*\\n(.*?)\\n?```", re.DOTALL | re.IGNORECASE)
-
-
-def json_value(text: str):
-    """The value of the visible text, or of the one fenced block that it is; ValueError for anything else."""
-    text = visible(text).strip()
-    if len(text) > MAX_CHARACTERS:
-        raise ValueError("too long")
-    found = FENCED.fullmatch(text)
-    if EXTRA_TEXT and not found:
-        found = ([*FENCED.finditer(text)] or [None])[-1]
-    return json.loads(found[1] if found else text, parse_constant=int)  # int refuses NaN and Infinity
-@UNEQUAL@
-
-def score(text: str, row: dict) -> float@NONE@:
-    """@ABOUT@"""
-    @GOLDS@try:
-        value = json_value(text)
-        @RETURN@
-    except (ValueError, RecursionError):
-        return 0.0
-'''
-)
-
-UNEQUAL = '''
-
-def unequal(value, golds: dict) -> set[str]:
-    """The properties without the row's value, for which text may stand, as in CSV: "34" for 34."""
-    value, found = value if isinstance(value, dict) else {}, set()
-    for key, gold in golds.items():
-        own = value.get(key)
-        as_text = isinstance(gold, str) and not isinstance(own, str)
-        alike = own == gold and isinstance(own, bool) == isinstance(gold, bool)  # True == 1
-        if not (json.dumps(own) == gold.strip() if as_text else alike):
-            found.add(key)
-    return found
-
-'''
-
-GOLDS = """golds = {key: row.get(key) for key in EXACT}
-    if None in golds.values():
-        return None
-    """
-
-HELD = "VALIDATOR.is_valid(value)"
-EXACTLY = " and not unequal(value, golds)"
-PARTLY = """if @HELD@:
-            return 1.0
-        given = value if isinstance(value, dict) else {}
-        wrong = {next(iter(error.absolute_path), None) for error in VALIDATOR.iter_errors(value)}@WRONG@
-        keys = SCHEMA["properties"]
-        return 0.5 * sum(key in given and key not in wrong for key in keys) / len(keys)"""
-WRONG = """
-        wrong |= unequal(value, golds)"""
 
 
 def read_schema(file: str):
@@ -109,8 +41,8 @@ def references(part) -> list[str]:
     return [*inner, part["$ref"]] if isinstance(part.get("$ref"), str) else inner
 
 
-def json_parts(args) -> tuple[str, str, list[tuple]]:
-    """(settings, core, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
+def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
+    """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
     schema = read_schema(args.schema)
     example, exact = good_value(args, schema), args.exact or []
     keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
@@ -122,17 +54,14 @@ def json_parts(args) -> tuple[str, str, list[tuple]]:
         check_column(key, "--exact")
     if checker_of(schema).is_valid({}):
         say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
-    held = HELD + EXACTLY * bool(exact)
-    body = put_in(PARTLY, wrong=WRONG * bool(exact), held=held) if args.partial else f"return float({held})"
-    about = "1 for JSON that the schema accepts" + ", with the values of EXACT" * bool(exact)
-    about += "; else half the share of properties that hold." if args.partial else ", else 0."
-    words = {"unequal": UNEQUAL if exact else "", "none": " | None" * bool(exact), "about": about}
-    core = put_in(CORE, **words, golds=GOLDS * bool(exact), **{"return": body})
-    line = f"EXACT = {json.dumps(exact)}  # properties whose value is the row's\n" * bool(exact)
-    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
-    shown = "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown)
     args.gold_template = template_of(example, exact)
-    return put_in(SETTINGS, exact_line=line, schema=shown), core, json_cases(args, schema, example, len(keys))
+    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
+    constants = {
+        "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
+        "PARTIAL": f"{bool(args.partial)}  # True: else half the share of properties that hold",
+        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
+    }
+    return constants, json_cases(args, schema, example, len(keys))
 
 
 def good_value(args, schema):

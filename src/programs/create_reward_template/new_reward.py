@@ -1,79 +1,64 @@
 """A new reward."""
 
-from programs.create_reward_template.assembly import head_of, listing, put_in, quoted, usage_notes, with_imports
-from programs.create_reward_template.check_texts import (
-    COMPLETION_TEXT,
-    JUDGE_SETUP,
+import ast
+
+from programs.create_reward_template.assembly import (
+    ADAPTERS,
+    CASES_ABOUT,
+    CONTRACT,
     SELF_TEST,
-    TEST_TOTAL,
-    TEST_TRL,
-    TEST_VERL,
-    TRL_CALL,
-    TRL_ROWS,
-    VERL_CALL,
-    VERL_ROW,
+    assembled,
+    contract_tests,
+    head_of,
+    list_rows,
+    listing,
+    named,
+    quoted,
+    usage_notes,
 )
 from programs.create_reward_template.json_reward import json_parts
-from programs.create_reward_template.new_reward_texts import FORMAT, LOAD_HELPER, STAND_IN
-from programs.create_reward_template.port_texts import LOOP
 from programs.create_reward_template.recipes import TASKS
 from programs.create_reward_template.rubric import custom_cases, custom_parts, read_rule
 
 
-def adapters(args, call: str, gold_columns: list[str], words: dict) -> tuple[str, str]:
-    """(the functions of the contracts asked for, the body of their self-test)."""
-    is_async = call == "async"
-    given = "".join(f"{name}{'=None' * is_async}, " for name in gold_columns)  # a judge can do without
-    passed = "".join(f'"{name}": {name}, ' for name in gold_columns)
-    marks = {"async": "async " * is_async, "await": "await " * is_async}
-    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "given": given, "passed": passed}
-    first = "".join(f'    columns.setdefault("{name}", [None] * len(CASES))\n' for name in gold_columns)
-    marks["first"] = first
-    text, test = COMPLETION_TEXT + LOOP * is_async, ""
-    if args.target != "verl":
-        text, test = text + TRL_ROWS + TRL_CALL[call], test + TEST_TRL
-    if args.target != "trl":
-        text, test = text + VERL_ROW + VERL_CALL, test + TEST_VERL
-    return put_in(text, **marks, **words), put_in(test, **marks, **words)
-
-
 def new_reward(args) -> str:
     """The text of a new reward."""
-    task = TASKS[args.task]
-    gold = args.gold_column or task.gold
-    gold_columns, cases, extra_test, setup = [gold], list(task.cases or []), "", ""
-    settings, core, checks = task.settings, task.core, ""
+    task, constants, cases = TASKS[args.task], {}, []
+    columns, tests = [args.gold_column or task.gold], contract_tests(args)
     if args.task == "format":
-        gold_columns, core = [], FORMAT
-        settings, cases = f"TAGS = [{', '.join(map(quoted, args.tags))}]\n", format_cases(args.tags)
+        columns, constants = [], {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}
+        cases = format_cases(args.tags)
     elif args.task == "json_schema":
-        gold_columns = args.exact or []
-        gold = gold_columns[0] if gold_columns else "answer"
-        settings, core, cases = json_parts(args)
+        columns = args.exact or []
+        constants, cases = json_parts(args)
     elif args.task == "custom":
         rubric = [read_rule(text, args.example) for text in args.rule]
-        gold_columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))
-        gold, extra_test = gold_columns[0] if gold_columns else gold, TEST_TOTAL
-        settings, core, checks = custom_parts(args, rubric)
-        cases = custom_cases(settings + core, rubric)
+        columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))
+        constants = custom_parts(args, rubric)
+        cases, tests = custom_cases(task.texts, constants, rubric), [*tests, "rubric_results"]
     elif args.task == "llm_judge":
-        words = {"base_url": args.base_url, "judge_model": args.judge_model, "rubric": args.rubric}
-        settings = put_in(settings, **{name: quoted(value) for name, value in words.items()})
-        setup, checks = JUDGE_SETUP, STAND_IN
-    words = {"gold": gold, "name": args.name, "about": task.about, "range": task.range}
-    contracts, test = adapters(args, task.call, gold_columns, words)
-    filled = [(text, {k.replace("@GOLD@", gold): v for k, v in row.items()}, value) for text, row, value in cases]
-    filled += [(e["completion"], example_columns(e), e["score"]) for e in args.example if "score" in e]
-    helper = put_in(LOAD_HELPER, helper=task.helper) if task.helper else ""
-    gold_line = f'GOLD = "{gold}"  # the column of the gold answer; verl calls it ground_truth\n'
-    uses_gold = "GOLD" in core + contracts + test
-    body = "\n" + settings.lstrip("\n") + gold_line * uses_gold + helper.rstrip("\n") + "\n" + core + contracts
-    body += listing("CASES", "(completion, columns of the row, score)", filled)
-    body += checks + put_in(SELF_TEST, setup=setup, body=test + extra_test, gold=gold, name=args.name)
-    notes = usage_notes(args, args.name, ", ".join(gold_columns), task.columns)
+        constants = {
+            "BASE_URL": f'os.environ.get("OPENAI_BASE_URL", {quoted(args.base_url)})',
+            "MODEL": f'os.environ.get("JUDGE_MODEL", {quoted(args.judge_model)})',
+            "RUBRIC": quoted(args.rubric),
+        }
+        tests = ["stand_in_judge", *tests]
+    examples = [(e["completion"], example_columns(e), e["score"]) for e in args.example if "score" in e]
+    texts = [CONTRACT, *task.texts]
+    if cases:
+        texts.append(listing("CASES", CASES_ABOUT, cases + examples))
+    elif examples:
+        before, start, after = task.texts[-1].partition("CASES = [")
+        rows, end, rest = after.partition("\n]\n")
+        texts[-1] = before + start + rows + "\n" + list_rows(examples) + end.lstrip("\n") + rest
+    words = {"gold_column": columns[0] if columns else "answer", "reward_name": args.name}
+    texts = [named(text, columns, **words) for text in [*texts, ADAPTERS, SELF_TEST]]
+    roots = [args.name] * (args.target != "verl") + ["compute_score"] * (args.target != "trl") + ["self_test"]
+    about = ast.get_docstring(ast.parse(task.texts[-1]))
+    notes = usage_notes(args, ", ".join(columns), task.columns)
     if task.helper:
         notes[-1:-1] = [f"Needs {task.helper}.py beside it; copy both to every machine.", ""]
-    return with_imports(head_of(task.about, notes, task.needs), body)
+    return assembled(head_of(about, notes, task.needs), texts, roots, constants | {"TESTS": f"[{', '.join(tests)}]"})
 
 
 def example_columns(example: dict) -> dict:

@@ -2,14 +2,21 @@
 
 import json
 import keyword
-import math
 import re
 
 from parts.foundation.messages import UserError, need, suggest
-from programs.create_reward_template.assembly import Words, listing, put_in, quoted
-from programs.create_reward_template.check_texts import CHECKS
-from programs.create_reward_template.new_reward_texts import CUSTOM, FINAL, GATED, VISIBLE
+from programs.create_reward_template.assembly import Words, assembled, listing, quoted
 from programs.create_reward_template.recipes import RESERVED
+
+CHECKS = {  # kind -> the call of its check, with its argument as code
+    "equals": "equals(text, row.get({}))",
+    "contains": "contains(text, row.get({}))",
+    "number": "number(text, row.get({}))",
+    "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
+    "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
+    "words": "{} <= len(text.split()) <= {}",
+    "json": "json_object({})",
+}
 
 
 def read_rule(text: str, examples: list[dict]) -> dict:
@@ -21,7 +28,7 @@ def read_rule(text: str, examples: list[dict]) -> dict:
     need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {', '.join(CHECKS)}{suggest(kind, [*CHECKS])}")
     need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
     rule = {"kind": kind, "name": text.rpartition("*")[0] if match[3] else text, "weight": float(weight)}
-    rule |= {"column": None, "row": {}, "words": {"a": quoted(argument)}}
+    rule |= {"column": None, "row": {}, "call": CHECKS[kind].format(quoted(argument), "")}
     if kind in ("equals", "contains", "number"):
         check_column(argument, f"--rule {text!r}")
         right, wrong = ("42", "41") if kind == "number" else ("blue", "red")
@@ -31,12 +38,13 @@ def read_rule(text: str, examples: list[dict]) -> dict:
         low, _, high = argument.partition("-")
         sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
         need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
-        words = {"a": str(int(low)), "b": str(int(high))}
-        return rule | {"words": words, "good": Words("a " * int(low)), "bad": Words("a " * (int(high) + 1))}
+        call = CHECKS[kind].format(int(low), int(high))
+        return rule | {"call": call, "good": Words("a " * int(low)), "bad": Words("a " * (int(high) + 1))}
     if kind == "json":
         keys = [key.strip() for key in argument.split(",") if key.strip()]
         good = json.dumps(dict.fromkeys(keys or ["a"], 1))
-        return rule | {"words": {"a": "".join(f", {quoted(key)}" for key in keys)}, "good": good, "bad": "[1]"}
+        call = CHECKS[kind].format(", ".join(["text", *map(quoted, keys)]))
+        return rule | {"call": call, "good": good, "bad": "[1]"}
     return rule | pattern_texts(kind, argument, text, examples)
 
 
@@ -58,21 +66,16 @@ def pattern_texts(kind: str, pattern: str, rule: str, examples: list[dict]) -> d
     return {"good": found, "bad": unmatched} if kind == "matches" else {"good": unmatched, "bad": found}
 
 
-def custom_parts(args, rubric: list[dict]) -> tuple[str, str, str]:
-    """(settings, core, cases of the checks) of a rubric."""
-    kinds, lines = [rule["kind"] for rule in rubric], []
+def custom_parts(args, rubric: list[dict]) -> dict[str, str]:
+    """The constants of the reward, the cases of its checks among them."""
+    lines = []
     for rule in rubric:
-        call = put_in(CHECKS[rule["kind"]][1], **rule["words"])
-        lines += [f"    ({quoted(rule['name'])}, {rule['weight']}, lambda text, row: {call}),"]
-    long = "  # noqa: E501"
-    lines = [line + long * (len(line) > 120) for line in lines]
+        line = f"    ({quoted(rule['name'])}, {rule['weight']}, lambda text, row: {rule['call']}),"
+        lines.append(line + "  # noqa: E501" * (len(line) > 120))
     gated = args.combine == "gated" and len(rubric) > 1
-    words = {"gated": GATED if gated else "", "gate": ", 0 unless the first one holds" * gated}
-    functions = "".join(CHECKS[kind][0] for kind in CHECKS if kind in kinds)
-    text_parts = FINAL if {"equals", "number"} & {*kinds} else VISIBLE if {"contains", "json"} & {*kinds} else ""
     about = "(what it asks, its weight, the check: True, False, or None where it does not apply)"
-    rubric_text = f"\n\nRUBRIC = [  # {about}\n" + "\n".join(lines) + "\n]\n"
-    core = text_parts + functions + rubric_text + put_in(CUSTOM, **words)
+    constants = {"RUBRIC": f"[  # {about}\n" + "\n".join(lines) + "\n]"}
+    constants["GATED"] = f"{gated}  # True: 0 unless the first check holds"
     weights = [rule["weight"] for rule in rubric]
     first = weights[0] / sum(weights)
     totals = [([True] * len(rubric), 1.0), ([True] + [False] * (len(rubric) - 1), first), ([False] * len(rubric), 0.0)]
@@ -81,21 +84,20 @@ def custom_parts(args, rubric: list[dict]) -> tuple[str, str, str]:
         totals += [([False] + [True] * rest, 0.0 if gated else 1 - first), ([True] + [None] * rest, 1.0)]
         totals += [([None] + [True] * rest, None if gated else 1.0)]
     checked = [(i, rule[key], rule["row"], key == "good") for i, rule in enumerate(rubric) for key in ("good", "bad")]
-    checks = listing("TOTALS", "(which checks hold, the score)", totals)
-    checks += listing("CHECKED", "(number of the check, completion, columns of the row, does it hold)", checked)[1:]
-    limited = {"matches", "lacks"} & {*kinds}
-    settings = "MAX_CHARACTERS = 20_000  # that a pattern sees: some patterns take long on long text\n" * bool(limited)
-    return settings, core, checks
+    constants["TOTALS"] = listing("", "(which checks hold, the score)", totals).removeprefix(" = ").rstrip()
+    about = "(number of the check, completion, columns of the row, does it hold)"
+    constants["CHECKED"] = listing("", about, checked).removeprefix(" = ").rstrip()
+    return constants
 
 
-def custom_cases(source: str, rubric: list[dict]) -> list[tuple]:
+def custom_cases(texts: tuple[str, ...], constants: dict[str, str], rubric: list[dict]) -> list[tuple]:
     """The texts of all checks with their scores by the rubric as it is now, so that the test tells when it changes."""
-    row, names = {}, {"json": json, "math": math, "re": re}
+    row, names = {}, {}
     for rule in rubric:
         row |= rule["row"]
-    exec(compile(source, "rubric", "exec"), names)
-    texts = dict.fromkeys(rule[key] for rule in rubric for key in ("good", "bad"))
-    return [(text, row, names["score"](text, row)) for text in texts]
+    exec(compile(assembled("", [*texts], ["score"], constants), "rubric", "exec"), names)
+    completions = dict.fromkeys(rule[key] for rule in rubric for key in ("good", "bad"))
+    return [(text, row, names["score"](text, row)) for text in completions]
 
 
 def check_column(name: str, where: str) -> None:

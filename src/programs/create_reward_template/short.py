@@ -3,42 +3,43 @@
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from parts.data.rows import read_rows
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need
-from parts.rewards.extracts import extract, imports_trainer
+from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, statements_of
 from parts.rewards.reward_forms import find_reward, import_file, is_per_sample, weight_of
 from parts.rewards.user_code import trial_texts
-from programs.create_reward_template.assembly import put_in
-from programs.create_reward_template.recipes import HELPERS
-from programs.create_reward_template.short_texts import (
-    FINAL_NUMBER,
-    FINAL_NUMBER_TRL,
-    FINAL_NUMBER_VERL,
-    INLINE_BATCH,
-    INLINE_HEAD,
-    INLINE_ONE,
-)
+from programs.create_reward_template.assembly import assembled, named
+from programs.create_reward_template.recipes import FINAL_NUMBER, HELPERS
 from programs.create_reward_template.weights import check_import
 
+INLINE_BATCH = file_text("files/inline_batch.py")
+INLINE_ONE = file_text("files/inline_one.py")
 ARGUMENTS = {"prompt", "prompts", "completion", "completions"}
 EXTRAS = {"completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}  # what TRL hands over besides
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
 OTHERWISE = "try it without --inline"
 
 
 def final_number_reward(args) -> str:
     """The text of the task final_number."""
     gold, file = args.gold_column or "answer", Path(args.output or "my_reward.py").name
-    notes = [f"TRL, and trainers with its contract: {file}:{args.name}, column {gold}"] * (args.target != "verl")
+    notes, roots = [], []
+    if args.target != "verl":
+        notes.append(f"TRL, and trainers with its contract: {file}:{args.name}, column {gold}")
+        roots.append(args.name)
     if args.target != "trl":
-        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
-    text = FINAL_NUMBER + FINAL_NUMBER_TRL * (args.target != "verl") + FINAL_NUMBER_VERL * (args.target != "trl")
-    return put_in(text, notes="\n".join(notes), name=args.name, gold=gold)
+        notes.append(VERL_NOTE.format(file=file))
+        roots.append("compute_score")
+    head = '"""' + ast.get_docstring(ast.parse(FINAL_NUMBER)) + "\n\n" + "\n".join(notes) + '\n"""\n\n'
+    return assembled(head, [named(FINAL_NUMBER, [gold], gold_column=gold, reward_name=args.name)], roots)
 
 
 # ------------------------------------------------------------------------------------------------ a port
@@ -72,28 +73,33 @@ def inlined(args) -> str:
     args.target, source = "verl", Path(file).read_text(encoding="utf-8")
     given = definition(args, source, name).args
     own = ARGUMENTS | EXTRAS
-    named = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    named_arguments = [a.arg for a in (*given.args, *given.kwonlyargs)]
     need(not given.posonlyargs, f"{got}, whose arguments have no names; {OTHERWISE}")
-    columns = [n for n in named if n not in own]
+    columns = [n for n in named_arguments if n not in own]
     need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
     need(not args.gold_column or args.gold_column == columns[0], f"got --gold_column; expected {columns[0]}")
-    batch = "completions" in named
-    need(batch or "completion" in named, f"{got}; expected a parameter completions, or completion for one sample")
+    batch = "completions" in named_arguments
+    need(
+        batch or "completion" in named_arguments,
+        f"{got}; expected a parameter completions, or completion for one sample",
+    )
     kept = extract(source, [name])
     body = ast.parse(kept)
     taken = [line for line in body.body if getattr(line, "name", "") == "compute_score"]
     need(not taken, f"{got}, which uses a compute_score of its own; expected another name for it; {OTHERWISE}")
     if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
         kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
-    prompts = {"prompts": "prompts=[None], ", "prompt": "prompt=None, "}
-    words = {"function": name, "file": Path(file).name, "gold": columns[0]}
-    words |= {"output": Path(args.output or "my_reward.py").name}
-    words |= {"prompts": next((text for word, text in prompts.items() if word in named), "")}
-    message = '[{"role": "assistant", "content": solution_str}]'
-    words |= {"completion": message if args.completions == "messages" else "solution_str"}
+    end = named(INLINE_BATCH if batch else INLINE_ONE, [], reward_name=name, gold_column=columns[0])
+    end = joined([(node, lines) for node, lines in statements_of(end) if bound_names(node) == {"compute_score"}])
+    for argument in {"prompts", "prompt"} - {*named_arguments}:
+        end = re.sub(rf"\b{argument}=(None|\[None\]), ", "", end)
+    if args.completions == "text":
+        end = end.replace('[{"role": "assistant", "content": solution_str}]', "solution_str")
+    output = Path(args.output or "my_reward.py").name
+    head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=output)}\n'
+    head += f'    ground_truth is {columns[0]}\n"""\n\n'
     kept = kept.strip("\n") + "\n"
-    gap = "\n" * kept.startswith(("def ", "@", "class "))
-    return put_in(INLINE_HEAD + gap + "@KEPT@" + (INLINE_BATCH if batch else INLINE_ONE), **words, kept=kept)
+    return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
 
 
 def outcome(function, *args, **kwargs) -> float | str:

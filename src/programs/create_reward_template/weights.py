@@ -41,8 +41,8 @@ def without_trainer(args, spec: str, file: str, name: str) -> str:
     return str(extracted)
 
 
-def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
-    """(line of settings, expression) for the weights of --from, a function, a preset or a list.
+def weights_of_list(args, file: str, name: str) -> str:
+    """The weights of --from, a function, a preset or a list, as code.
 
     Raises:
         UserError: a list has no weights, or not one for each of its functions.
@@ -54,11 +54,11 @@ def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
         need(
             not given, f"{got} with one function; expected a list of them; try --from {file}:{name}*{(given or '1')[0]}"
         )
-        return "", "[1.0]"
+        return "[1.0]"
     if hasattr(found, "weights"):
         need(not given, f"{got} with {name}, which has weights of its own, {found.weights}; expected none")
         list_weights(args.source, members, found, "")  # one for each, or its error
-        return "", "found.weights"
+        return "source().weights"
     lists, count = weights_in(members), len(found)
     functions = f"a list of {count} functions" if count > 1 else "a list of 1 function"
     if not given:
@@ -71,11 +71,11 @@ def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
         )
         need(given[0] in lists, f"{got}; {near}")
         need(len(lists[given[0]]) == count, f"{got}, {len(lists[given[0]])} weights, for {functions}; expected {count}")
-        return "", f'source("{given[0]}")'
+        return f'source("{given[0]}")'
     try:
         numbers = [float(text) for text in given]
     except ValueError:
         numbers = []
     need(numbers and all(map(is_weight, numbers)), f"{got}; expected numbers, or the name of a list of them in {file}")
     need(len(numbers) == count, f"{got}, {len(numbers)} weights, for {functions}; expected {count}")
-    return f"WEIGHTS = {numbers}  # of {name}, in its order\n", "WEIGHTS"
+    return str(numbers)

@@ -44,6 +44,9 @@ HINTS = {
 }
 
 
+NO_ACCURACY = "no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own"
+
+
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
     page = {name: setting["default"] for name, setting in settings_of(source).items()}
@@ -62,6 +65,12 @@ def check_file(file: str, force: bool) -> None:
     folder = Path(file).resolve().parent
     need(folder.is_dir(), f"got FILE {file}; expected a folder that exists; try mkdir -p {folder}")
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
+
+
+def check_out(given: dict, out: Path) -> None:
+    """Raise UserError for an output folder that holds something else than an earlier run."""
+    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
 
 
 def check_missing(source: str, given: dict) -> None:
@@ -104,8 +113,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if held_out:
         mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
     out = Path(given.get("out", ""))
-    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
-    need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
+    check_out(given, out)
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
@@ -118,8 +126,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
     notes = page_notes(source, settings, changes) if "loss" not in theirs else []
-    if "out" in given and "eval_data" not in given:
-        notes.append("no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own")
+    notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}

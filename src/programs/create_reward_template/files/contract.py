@@ -1,0 +1,47 @@
+"""What every new reward and port reads: completions and rows in TRL's form and in verl's, and results to wait for."""
+
+import asyncio
+import functools
+import inspect
+import json
+
+GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
+
+
+def completion_text(completion) -> str:
+    """The text of a string, of chat messages without those of tools, or of None."""
+    if completion is None or isinstance(completion, str):
+        return completion or ""
+    contents = [message.get("content") or "" for message in completion if message.get("role") != "tool"]
+    return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+
+
+def rows_of(prompts, count: int, columns: dict) -> list[dict]:
+    """One dict a completion, with its prompt and its value of each column."""
+    lists = {name: column for name, column in columns.items() if hasattr(column, "__len__")}  # not trainer_state
+    lists["prompt"] = [None] * count if prompts is None else prompts
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
+def verl_row(ground_truth, extra_info) -> dict:
+    """The columns of a row: ground_truth is GOLD, or what extra_info says it is; values kept as JSON are decoded."""
+    extra = dict(extra_info or {})
+    packed = [] if extra.get("json_columns") is None else list(extra["json_columns"])
+    row = {name: json.loads(v) if name in packed and isinstance(v, str) else v for name, v in extra.items()}
+    row = {name.removeprefix("column:"): value for name, value in row.items()}
+    field, _, form = str(extra.get("ground_truth_field") or GOLD).partition(":")
+    row[field] = json.loads(ground_truth) if form == "json" else ground_truth
+    if row.get("prompt") is None:
+        row["prompt"] = row.get("raw_prompt")  # from the reward manager of verl_train.py
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}  # numpy
+
+
+@functools.cache
+def loop():
+    """The self-test's one event loop: a client that a reward keeps stays usable, as in the trainers."""
+    return asyncio.new_event_loop()
+
+
+def finished(value):
+    """A value, or what awaiting it gives."""
+    return loop().run_until_complete(value) if inspect.isawaitable(value) else value

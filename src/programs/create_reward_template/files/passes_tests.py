@@ -1,0 +1,36 @@
+"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+
+TRL, and trainers with its contract: my_reward.py:reward_name
+    column gold_column: asserts, or what else sandbox.run_code takes
+sandbox.py stands beside this file: standard library alone, on Linux. No program runs in the trainer's process.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from sandbox import program_of, run_code, run_many
+
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
+PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
+
+
+def text_of(completion) -> str:
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+
+
+def reward_name(prompts, completions, gold_column, **kwargs) -> list:
+    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    jobs = []
+    for i, (prompt, said, tests) in enumerate(zip(prompts, completions, gold_column, strict=True)):
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        code = program_of(text_of(said), tests, prompt=prompt, **about)
+        jobs.append({"code": code, "tests": tests, **about, **LIMITS})
+    verdicts = run_many(jobs)
+    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
+    if unfit:  # to leave such rows out of the training, return None for them
+        warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]

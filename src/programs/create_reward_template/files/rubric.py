@@ -1,0 +1,76 @@
+"""Pay by a rubric of weighted checks."""
+
+import json
+import math
+import re
+
+from final_answer import final_answer, visible
+
+MAX_CHARACTERS = 20_000  # that a pattern sees: some patterns take long on long text
+
+
+def equals(text: str, gold) -> bool | None:
+    """Whether the final answer is the gold one, but for case and white space."""
+    return None if gold is None else final_answer(text).casefold().split() == str(gold).casefold().split()
+
+
+def contains(text: str, gold) -> bool | None:
+    """Whether the visible text holds the gold answer as words of its own."""
+    return None if gold is None else bool(re.search(rf"(?i)(?<!\w){re.escape(str(gold))}(?!\w)", visible(text)))
+
+
+def number(text: str, gold) -> bool | None:
+    """Whether the final answer is the gold number, to one part in a million; a gold that is none does not apply."""
+    values = []
+    for value in (gold, final_answer(text)):
+        try:
+            values.append(float(str(value).strip().strip("$*").replace(",", "")))
+        except ValueError:
+            values.append(math.nan)
+    return None if math.isnan(values[0]) else math.isclose(*values, rel_tol=1e-6)
+
+
+def json_object(text: str, *keys: str) -> bool:
+    """Whether the visible text, or the one fenced block that it is, is a JSON object with these keys."""
+    text = re.sub(r"^```(?:json)?\n|\n```$", "", visible(text).strip())
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and all(key in value for key in keys)
+
+
+RUBRIC = [  # (what it asks, its weight, the check: True, False, or None where it does not apply)
+    ("equals:answer", 1.0, lambda text, row: equals(text, row.get("answer"))),
+    ("contains:word", 1.0, lambda text, row: contains(text, row.get("word"))),
+    ("number:number", 1.0, lambda text, row: number(text, row.get("number"))),
+    ("json:key", 1.0, lambda text, row: json_object(text, "key")),
+    ("lacks:sorry", 1.0, lambda text, row: not re.search("sorry", text[:MAX_CHARACTERS])),
+]
+GATED = True  # 0 unless the first check holds
+
+
+def score(text: str, row: dict) -> float | None:
+    """The weighted share of the checks that hold."""
+    return total([check(text, row) for _, _, check in RUBRIC])
+
+
+def total(held: list[bool | None]) -> float | None:
+    """sum(w * held) / sum(w) over the checks that apply (not None)."""
+    if GATED and not held[0]:
+        return None if held[0] is None else 0.0
+    known = [(weight, hold) for (_, weight, _), hold in zip(RUBRIC, held, strict=True) if hold is not None]
+    return sum(weight * hold for weight, hold in known) / sum(weight for weight, _ in known) if known else None
+
+
+TOTALS = [([True, False, None, None, None], 0.5)]  # (which checks hold, the score)
+CHECKED = [(3, "[1]", {}, False)]  # (number of the check, completion, columns of the row, does it hold)
+
+
+def rubric_results() -> list[tuple]:
+    """(contract, case, value, expected value) of the total and of each check."""
+    results = [("total", (str(held), {}, expected), total(held), expected) for held, expected in TOTALS]
+    for place, text, row, holds in CHECKED:
+        name, _, check = RUBRIC[place]
+        results.append((f"check {name!r}", (text, row, holds), check(text, row), holds))
+    return results

@@ -1,0 +1,37 @@
+"""Pay for the right short answer, and only that."""
+
+import re
+
+from contract import GOLD
+from final_answer import final_answer
+
+
+def normal(text) -> str:
+    """Lower case without articles, extra white space and the punctuation around words."""
+    text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", str(text).casefold())  # a hyphen, no minus
+    words = [word.strip(".,;:!?\"'()[]*_`") for word in text.split()]
+    kept = [word for word in words if word not in ("a", "an", "the", "")]
+    return " ".join(kept or filter(None, words))  # the answer can be A
+
+
+def score(text: str, row: dict) -> float | None:
+    """1 if the final answer is a gold one, else 0; None without a gold answer."""
+    gold = row.get(GOLD)
+    golds = {normal(one) for one in (gold if isinstance(gold, list) else [gold]) if one is not None} - {""}
+    return float(normal(final_answer(text)) in golds) if golds else None
+
+
+CASES = [  # (completion, columns of the row, score)
+    ("Paris", {"gold_column": "Paris"}, 1.0),
+    ("I looked it up. The answer is the Eiffel-Tower.", {"gold_column": ["eiffel tower", "la tour Eiffel"]}, 1.0),
+    ("<think>London?</think> <answer>Paris</answer>", {"gold_column": "paris"}, 1.0),
+    ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
+    ("London", {"gold_column": "Paris"}, 0.0),
+    ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
+    ("<answer>Paris</answer><answer>Rome</answer>", {"gold_column": "Paris"}, 0.0),
+    ("<think>Paris", {"gold_column": "Paris"}, 0.0),
+    ("", {"gold_column": "Paris"}, 0.0),
+    ("(a)", {"gold_column": "A"}, 1.0),
+    ("5", {"gold_column": "-5"}, 0.0),
+    ("Paris", {"gold_column": None}, None),
+]
