@@ -893,8 +893,8 @@ memory-grows: something keeps what each step made: a metric with its graph, a re
   - until it is found, stop and go on from a checkpoint: a new process starts low
   = our heuristic: a tenth, in six even stretches; what settles gains most at first
 # notes
-flat-reward: the score neither rises nor falls beyond its noise; the log cannot tell whether the policy learns nothing, or
-    learns what this score does not show
+flat-reward: the score neither rises nor falls beyond its noise; the log cannot tell whether the policy learns nothing,
+    or learns what this score does not show
   - read completions beside their scores of the first and the last steps
   - scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL says how often prompts are solved;
     near 0 or 1 nothing can be learnt from them
