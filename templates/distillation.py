@@ -301,6 +301,9 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
+    kls = [row["kl/teacher"] for row in map(json.loads, (out / "metrics.jsonl").open()) if "kl/teacher" in row]
+    if len(kls) > 1 and kls[-1] > 2 * kls[0] + 0.01:
+        print(f"warning: the KL to the teacher rose from {kls[0]:.3f} to {kls[-1]:.3f}; try a lower --lr")
     models.policy.float()  # the weights as saved; in bf16 sampler and trainer would differ
     if held_out:
         (out / "result.json").write_text(json.dumps(result | evaluate(step, "after")))
