@@ -1013,20 +1013,6 @@ def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, c
     assert "did not come back in 1 s" in json.loads(capsys.readouterr().out)["tried"]["ended"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--for", "verl"], ["--for verl with passes_tests", "expected trl", "--task code"]),
-        (["--for", "both"], ["--for both with passes_tests"]),
-        (["--data", "rows.jsonl"], ["--data with passes_tests"]),
-    ],
-)
-def test_what_the_short_code_reward_cannot_do_is_refused(flags, words, tmp_path):
-    done = run_script("create_reward_template", "--task", "passes_tests", *flags, "--output", tmp_path / "r.py")
-    assert done.returncode == 2 and all(word in done.stderr for word in words), done.stderr
-    assert [*tmp_path.iterdir()] == []
-
-
 def test_data_tries_what_was_written(tmp_path):
     data = ROOT / "evals" / "files" / "word_problems.jsonl"
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]
@@ -1274,6 +1260,11 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:both", "--weights", "1", "2", "--print"], "which has weights of its own, [1.0, 0.5]"),
     (["--from", "mine.py:uneven", "--print"], "2 functions with 1 weights; expected one for each"),
     (["--from", "mine.py:correct", "--weights", "2", "--print"], "mine.py:correct*2"),
+    (
+        ["--task", "passes_tests", "--for", "verl", "--print"],
+        "--for verl with passes_tests; expected trl; try --task code",
+    ),
+    (["--task", "passes_tests", "--data", "rows.jsonl", "--output", "r.py"], "--data with passes_tests"),
     (["--task", "qa", "--inline", "--print"], "got --inline with qa; expected it with --from"),
     (["--task", "qa", "--data", "x.jsonl", "--print"], "got --data and --print; expected --data with --output"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", "--output", "q.py"], "got --data with a reward for verl"),

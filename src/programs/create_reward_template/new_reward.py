@@ -1,6 +1,7 @@
 """A new reward."""
 
 import ast
+import re
 
 from programs.create_reward_template.assembly import (
     ADAPTERS,
@@ -53,6 +54,8 @@ def new_reward(args) -> str:
         texts[-1] = before + start + rows + "\n" + list_rows(examples) + end.lstrip("\n") + rest
     words = {"gold_column": columns[0] if columns else "answer", "reward_name": args.name}
     texts = [named(text, columns, **words) for text in [*texts, ADAPTERS, SELF_TEST]]
+    if args.task != "llm_judge":  # nothing to await
+        texts[-2] = re.sub(r"finished\((\w+\(.*\))\)", r"\1", texts[-2])
     roots = [args.name] * (args.target != "verl") + ["compute_score"] * (args.target != "trl") + ["self_test"]
     about = ast.get_docstring(ast.parse(task.texts[-1]))
     notes = usage_notes(args, ", ".join(columns), task.columns)
