@@ -71,12 +71,12 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 #     1886-2410  recipes          Which files a task takes
 #     2413-2510  rubric           Rules of a rubric as code
 #     2513-2624  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2627-2687  new reward       A new reward
-#     2690-2763  weights          The weights of a list of rewards
-#     2766-3170  ports            Ports between TRL and verl
-#     3173-3462  code trial       The shortest code reward, and the programs that it is tried on
-#     3465-3663  short            The shortest files: a final number, and a port with the reward inside
-#     3666-3909  command          The command line
+#     2627-2689  new reward       A new reward
+#     2692-2765  weights          The weights of a list of rewards
+#     2768-3172  ports            Ports between TRL and verl
+#     3175-3464  code trial       The shortest code reward, and the programs that it is tried on
+#     3467-3665  short            The shortest files: a final number, and a port with the reward inside
+#     3668-3911  command          The command line
 
 import argparse
 import ast
@@ -2659,6 +2659,8 @@ def new_reward(args) -> str:
         texts[-1] = before + start + rows + "\n" + list_rows(examples) + end.lstrip("\n") + rest
     words = {"gold_column": columns[0] if columns else "answer", "reward_name": args.name}
     texts = [named(text, columns, **words) for text in [*texts, ADAPTERS, SELF_TEST]]
+    if args.task != "llm_judge":  # nothing to await
+        texts[-2] = re.sub(r"finished\((\w+\(.*\))\)", r"\1", texts[-2])
     roots = [args.name] * (args.target != "verl") + ["compute_score"] * (args.target != "trl") + ["self_test"]
     about = ast.get_docstring(ast.parse(task.texts[-1]))
     notes = usage_notes(args, ", ".join(columns), task.columns)

@@ -321,8 +321,8 @@ def train(config):
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
     means = [row["reward/mean"] for row in map(json.loads, (out / "metrics.jsonl").open()) if "reward/mean" in row]
-    if len(means) > 1 and means[-1] == min(means) < means[0] / 2:
-        print(f"warning: the reward fell from {means[0]:.3f} to {means[-1]:.3f}, its lowest; try a lower --lr")
+    if len(means) > 2 and max(means[-2:]) < means[0] - 0.9 * abs(means[0]):
+        print(f"warning: the reward fell from {means[0]:.3f} to {means[-1]:.3f}; try a lower --lr")
     if held_out:
         (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
 
