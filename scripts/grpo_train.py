@@ -37,63 +37,64 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       146-209  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       212-252  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       255-409  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       412-573  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       576-685  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#       688-800  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       803-842  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      845-1121  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1124-1255  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1258-1438  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1441-1604  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1607-1810  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1813-2001  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     2004-2042  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2045-2124  prompts                Prompts as token ids, for training and held out
-#     2127-2214  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2217-2423  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2426-2688  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2691-2905  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2908-3085  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3088-3293  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3296-3436  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3439-3501  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3504-3759  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3762-3916  conversations          The record of a conversation with an environment, and what the environment …
-#     3919-4089  play                   Playing conversations of a policy with environments: all that are open are …
-#     4092-4246  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4249-4562  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4565-4710  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4713-4784  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4787-4863  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4866-4884  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4887-5137  memory                 The memory that a run will need, from the shape of its networks
-#     5140-5215  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5218-5322  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5325-5450  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5453-5501  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5504-5593  summary                summary.json and the lines at the end of a run
-#     5596-5710  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5713-5731  paired tests           Intervals, paired tests, pass@k
-#     5734-6131  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6134-6152  data                   Prompts as a data set
-#     6155-6224  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6227-6298  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6301-6349  trl arguments          Our settings as TRL's
-#     6352-6529  rewards                Rewards as TRL calls them, checked and logged
-#     6532-6606  stages                 Stages of rewards over a run
-#     6609-6738  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6741-6852  evaluation             Held-out evaluation with greedy completions
-#     6855-6913  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6916-7007  checkpoints            Resume points, and the exported model
-#     7010-7131  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7134-7432  trainer                TRL's trainer with exact resume and our logs
-#     7435-7520  prepare                All that is loaded and checked before the first step
-#     7523-7567  memory                 The memory that a run will need
-#     7570-7620  dry run                --dry_run: settings, batch arithmetic, memory
-#     7623-7711  run                    The run and the command line
+#       147-210  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       213-253  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       256-410  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       413-574  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       577-689  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
+#       692-731  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      734-1010  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1013-1144  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1147-1327  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1330-1493  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1496-1699  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1702-1890  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1893-1931  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1934-2013  prompts                Prompts as token ids, for training and held out
+#     2016-2103  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2106-2312  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2315-2577  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2580-2794  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2797-2974  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2977-3182  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3185-3325  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3328-3390  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3393-3648  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3651-3805  conversations          The record of a conversation with an environment, and what the environment …
+#     3808-3978  play                   Playing conversations of a policy with environments: all that are open are …
+#     3981-4135  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4138-4451  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4454-4599  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4602-4673  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4676-4682  losses                 The KL to the reference, policy and value losses, and how losses per token …
+#     4685-4788  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#     4791-4867  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4870-4888  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4891-5141  memory                 The memory that a run will need, from the shape of its networks
+#     5144-5219  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5222-5326  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5329-5454  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5457-5505  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5508-5597  summary                summary.json and the lines at the end of a run
+#     5600-5714  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5717-5735  paired tests           Intervals, paired tests, pass@k
+#     5738-6135  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6138-6156  data                   Prompts as a data set
+#     6159-6228  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6231-6302  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6305-6353  trl arguments          Our settings as TRL's
+#     6356-6533  rewards                Rewards as TRL calls them, checked and logged
+#     6536-6610  stages                 Stages of rewards over a run
+#     6613-6742  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6745-6856  evaluation             Held-out evaluation with greedy completions
+#     6859-6917  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     6920-7011  checkpoints            Resume points, and the exported model
+#     7014-7135  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7138-7436  trainer                TRL's trainer with exact resume and our logs
+#     7439-7524  prepare                All that is loaded and checked before the first step
+#     7527-7571  memory                 The memory that a run will need
+#     7574-7624  dry run                --dry_run: settings, batch arithmetic, memory
+#     7627-7715  run                    The run and the command line
 
 import argparse
 import ast
@@ -571,118 +572,6 @@ def check_numbers(config) -> None:
 def free_on_resume(config) -> set[str]:
     """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
-
-
-# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
-
-
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
-
-    def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
-
-    return condition
-
-
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
-IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high", "delta"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
-        "there are no held-out prompts",
-        "--eval_data FILE",
-    ),
-]
-# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
-OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-)
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
-
-
-def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
-
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
-    """
-    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
-    once = "a rollout has one optimizer step, whose ratio is 1"
-    table = [*IDLE]
-    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
-        acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
-        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
-    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
-    lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
-        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
-            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
-    return lines
-
-
-def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
-    """Print `idle_settings` on stderr."""
-    for line in idle_settings(config, updates, named):
-        say(f"note: {line}")
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
@@ -4782,6 +4671,121 @@ def cut_vocabulary(network, known: int) -> None:
     for layer in network.modules():
         if type(layer).__name__ == "LogitsProcessor":
             layer.org_vocab_size = min(known, layer.org_vocab_size)
+
+
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+# ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
 
 
 # ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)

@@ -38,22 +38,23 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#        94-125  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       128-144  bundle          Where this bundle and its embedded model, data and rewards lie
-#       147-301  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       304-335  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       338-441  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#       444-486  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       489-692  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       695-727  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#       730-881  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#       884-988  reward forms    The forms that a reward function may have, loading one, and its arguments
-#      991-1006  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1009-1057  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1060-1295  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1298-1420  saved model     What a run has saved, judged by other code than its own
-#     1423-1571  training        The check of a page, its run, and what both come to
-#     1574-1773  command         The command line
+#        95-126  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       129-145  bundle          Where this bundle and its embedded model, data and rewards lie
+#       148-302  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       305-336  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       339-381  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       384-587  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       590-622  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#       625-776  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#       779-883  reward forms    The forms that a reward function may have, loading one, and its arguments
+#       886-901  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#       904-910  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#      913-1010  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1013-1061  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1064-1299  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1302-1424  saved model     What a run has saved, judged by other code than its own
+#     1427-1575  training        The check of a page, its run, and what both come to
+#     1578-1777  command         The command line
 
 import argparse
 import ast
@@ -333,112 +334,6 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
-
-
-# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
-
-
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
-
-    def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
-
-    return condition
-
-
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
-IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high", "delta"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
-        "there are no held-out prompts",
-        "--eval_data FILE",
-    ),
-]
-# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
-OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-)
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
-
-
-def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
-
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
-    """
-    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
-    once = "a rollout has one optimizer step, whose ratio is 1"
-    table = [*IDLE]
-    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
-        acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
-        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
-    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
-    lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
-        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
-            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
-    return lines
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1004,6 +899,115 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+# ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
 
 
 # ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)

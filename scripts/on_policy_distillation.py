@@ -43,31 +43,31 @@ policy, 128 + n saved and stopped by signal n.
 #       211-229  bundle            Where this bundle and its embedded model, data and rewards lie
 #       232-386  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
 #       389-593  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       596-705  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#       708-886  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       889-928  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      931-1207  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1210-1341  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1344-1524  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1527-1690  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1693-1896  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1899-2087  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2090-2128  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2131-2210  prompts           Prompts as token ids, for training and held out
-#     2213-2218  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2221-2427  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2430-2692  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2695-2972  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2975-3442  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3445-3681  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3684-3956  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3959-4284  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4287-4534  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4537-4761  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4764-4926  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4929-5138  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5141-5338  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5341-5414  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#       596-774  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       777-816  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      819-1095  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1098-1229  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1232-1412  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1415-1578  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1581-1784  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1787-1975  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1978-2016  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2019-2098  prompts           Prompts as token ids, for training and held out
+#     2101-2106  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2109-2315  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2318-2580  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2583-2860  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2863-3330  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3333-3569  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3572-3844  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3847-4172  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4175-4422  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4425-4649  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4652-4814  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4817-5026  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5029-5226  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5229-5308  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5311-5414  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
 #     5417-5470  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
 #     5473-5625  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
 #     5628-5831  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
@@ -591,118 +591,6 @@ def check_trainer(config: BaseConfig) -> None:
 def free_on_resume(config) -> set[str]:
     """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
-
-
-# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
-
-
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
-
-    def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
-
-    return condition
-
-
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
-IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high", "delta"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
-        "there are no held-out prompts",
-        "--eval_data FILE",
-    ),
-]
-# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
-OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-)
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
-
-
-def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
-
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
-    """
-    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
-    once = "a rollout has one optimizer step, whose ratio is 1"
-    table = [*IDLE]
-    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
-        acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
-        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
-    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
-    lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
-        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
-            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
-    return lines
-
-
-def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
-    """Print `idle_settings` on stderr."""
-    for line in idle_settings(config, updates, named):
-        say(f"note: {line}")
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
@@ -5373,6 +5261,12 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     return loss, ratio, (bounded > plain).float()
 
 
+def mismatch_mode(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
 def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
     """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
 
@@ -5412,6 +5306,112 @@ def token_weights(mask, config, tokens, sequences):
         return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
     divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
     return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+# ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
 
 
 # ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)

@@ -44,39 +44,39 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       220-260  bundle               Where this bundle and its embedded model, data and rewards lie
 #       263-417  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
 #       420-624  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       627-736  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#       739-925  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       928-967  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      970-1246  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1249-1380  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1383-1563  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1566-1729  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1732-1935  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1938-2126  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2129-2167  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2170-2249  prompts              Prompts as token ids, for training and held out
-#     2252-2339  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2342-2548  user code            What a reward is given: texts, copies of the columns, and a state of the …
-#     2551-2813  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2816-3093  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3096-3250  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3253-3458  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3461-3601  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3604-3666  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3669-3924  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3927-4081  conversations        The record of a conversation with an environment, and what the environment says …
-#     4084-4254  play                 Playing conversations of a policy with environments: all that are open are …
-#     4257-4446  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4449-4943  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4946-5201  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     5204-5518  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
-#     5521-5845  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5848-6095  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6098-6361  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6364-6526  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6529-6738  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6741-6938  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6941-7246  losses               The KL to the reference, policy and value losses, and how losses per token …
+#       627-813  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
+#       816-855  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      858-1134  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1137-1268  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1271-1451  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1454-1617  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1620-1823  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1826-2014  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2017-2055  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2058-2137  prompts              Prompts as token ids, for training and held out
+#     2140-2227  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2230-2436  user code            What a reward is given: texts, copies of the columns, and a state of the …
+#     2439-2701  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2704-2981  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2984-3138  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3141-3346  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3349-3489  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3492-3554  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3557-3812  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3815-3969  conversations        The record of a conversation with an environment, and what the environment says …
+#     3972-4142  play                 Playing conversations of a policy with environments: all that are open are …
+#     4145-4334  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4337-4831  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4834-5089  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     5092-5406  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
+#     5409-5733  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5736-5983  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     5986-6249  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6252-6414  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6417-6626  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6629-6826  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6829-7140  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7143-7246  idle settings        Settings that a configuration makes inert: each is named at the start, with …
 #     7249-7578  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
 #     7581-7720  presets              The algorithms by name: which choices each one makes, and which choices …
 #     7723-7989  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
@@ -622,118 +622,6 @@ def check_trainer(config: BaseConfig) -> None:
 def free_on_resume(config) -> set[str]:
     """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
-
-
-# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
-
-
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
-
-    def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
-
-    return condition
-
-
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
-IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high", "delta"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
-        "there are no held-out prompts",
-        "--eval_data FILE",
-    ),
-]
-# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
-OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-)
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
-
-
-def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
-
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
-    """
-    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
-    once = "a rollout has one optimizer step, whose ratio is 1"
-    table = [*IDLE]
-    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
-        acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
-        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
-    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
-    lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
-        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
-            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
-    return lines
-
-
-def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
-    """Print `idle_settings` on stderr."""
-    for line in idle_settings(config, updates, named):
-        say(f"note: {line}")
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
@@ -7169,6 +7057,12 @@ def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
     return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
 
 
+def mismatch_mode(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
 def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
     """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
 
@@ -7244,6 +7138,112 @@ def contributing(config: BaseConfig, batch: dict) -> list[int]:
     if not others and not LOSSES[config.loss].trains_zero_advantage:
         rows &= (batch["advantages"] * batch["loss_mask"] != 0).any(1)
     return rows.nonzero().flatten().tolist()
+
+
+# ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
 
 
 # ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)

@@ -39,74 +39,75 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       165-170  file text          Texts that are files beside their room, such as a page's style; a built script …
-#       173-218  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       221-261  bundle             Where this bundle and its embedded model, data and rewards lie
-#       264-418  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       421-620  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       623-732  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#      735-1011  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1014-1145  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1148-1328  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1331-1494  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1497-1700  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1703-1821  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1824-1862  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1865-1896  prompts            Prompts as token ids, for training and held out
-#     1899-1921  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1924-1941  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1944-2018  extracts           The part of a Python file that some of its names need, as a file of its own
-#     2021-2233  user code          What a reward is given: texts, copies of the columns, and a state of the process …
-#     2236-2498  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2501-2778  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2781-2935  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2938-3143  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3146-3286  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3289-3351  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3354-3609  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3612-3766  conversations      The record of a conversation with an environment, and what the environment says …
-#     3769-3939  play               Playing conversations of a policy with environments: all that are open are …
-#     3942-4121  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4124-4235  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4238-4294  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4297-4436  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4439-4705  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4708-4797  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4800-4825  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4828-5013  memory             The memory that a run will need, from the shape of its networks
-#     5016-5023  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5026-5210  names              What verl calls each setting, and what it refuses or ignores
-#     5213-5327  settings           Settings, and hardware by name
-#     5330-5471  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5474-5590  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5593-5982  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5985-6030  hydra              One override in Hydra's grammar
-#     6033-6070  known names        The names in verl's configuration where verl is not installed, from …
-#     6073-6163  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6166-6276  data               Rows as verl reads them
-#     6279-6323  templates          The chat template that gives verl our token ids
-#     6326-6377  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6380-6413  gathering          Calls of what wants many things at once, by those who have one each
-#     6416-6514  rewards            Rewards inside verl's processes
-#     6517-6620  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6623-6807  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6810-6979  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6982-7147  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7150-7304  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7307-7445  memory             Memory of one GPU, and sizes that do not divide
-#     7448-7584  reward files       The reward's files, copied into the job with what they import
-#     7587-7662  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7665-7773  job folder         The folder of a job: data, rewards, settings
-#     7776-7821  run script         run.sh: the command
-#     7824-7888  export trial       The exported reward, tried beside the functions that it holds
-#     7891-8258  export             --export: a job as four files that need neither this script nor its bundle
-#     8261-8330  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8333-8536  checks             --check: what can be found out before a run
-#     8539-8691  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8694-8850  submit             --submit to a Ray cluster
-#     8853-8906  slurm              --slurm: a batch file
-#     8909-8995  run                --run on this machine
-#     8998-9057  command            The command line
+#       166-171  file text          Texts that are files beside their room, such as a page's style; a built script …
+#       174-219  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       222-262  bundle             Where this bundle and its embedded model, data and rewards lie
+#       265-419  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       422-621  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       624-900  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#      903-1034  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1037-1217  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1220-1383  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1386-1589  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1592-1710  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1713-1751  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1754-1785  prompts            Prompts as token ids, for training and held out
+#     1788-1810  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1813-1830  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1833-1907  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1910-2122  user code          What a reward is given: texts, copies of the columns, and a state of the process …
+#     2125-2387  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2390-2667  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2670-2824  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2827-3032  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3035-3175  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3178-3240  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3243-3498  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3501-3655  conversations      The record of a conversation with an environment, and what the environment says …
+#     3658-3828  play               Playing conversations of a policy with environments: all that are open are …
+#     3831-4010  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4013-4124  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4127-4133  losses             The KL to the reference, policy and value losses, and how losses per token become …
+#     4136-4239  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#     4242-4298  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4301-4440  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4443-4709  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4712-4801  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4804-4829  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4832-5017  memory             The memory that a run will need, from the shape of its networks
+#     5020-5027  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5030-5214  names              What verl calls each setting, and what it refuses or ignores
+#     5217-5331  settings           Settings, and hardware by name
+#     5334-5475  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5478-5594  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5597-5986  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5989-6034  hydra              One override in Hydra's grammar
+#     6037-6074  known names        The names in verl's configuration where verl is not installed, from …
+#     6077-6167  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6170-6280  data               Rows as verl reads them
+#     6283-6327  templates          The chat template that gives verl our token ids
+#     6330-6381  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6384-6417  gathering          Calls of what wants many things at once, by those who have one each
+#     6420-6518  rewards            Rewards inside verl's processes
+#     6521-6624  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6627-6811  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6814-6983  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6986-7151  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7154-7308  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7311-7449  memory             Memory of one GPU, and sizes that do not divide
+#     7452-7588  reward files       The reward's files, copied into the job with what they import
+#     7591-7666  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7669-7777  job folder         The folder of a job: data, rewards, settings
+#     7780-7825  run script         run.sh: the command
+#     7828-7892  export trial       The exported reward, tried beside the functions that it holds
+#     7895-8262  export             --export: a job as four files that need neither this script nor its bundle
+#     8265-8334  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8337-8540  checks             --check: what can be found out before a run
+#     8543-8695  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8698-8854  submit             --submit to a Ray cluster
+#     8857-8910  slurm              --slurm: a batch file
+#     8913-8999  run                --run on this machine
+#     9002-9061  command            The command line
 
 import argparse
 import ast
@@ -618,118 +619,6 @@ def check_trainer(config: BaseConfig) -> None:
     need(config.score_while_sampling != "groups" or not whole, f"{got}; expected samples, the default, or never")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
-
-
-# --------------------------------------------------------------- idle settings (src/parts/foundation/idle_settings.py)
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
-
-
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
-
-    def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
-
-    return condition
-
-
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
-IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high", "delta"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
-        "there are no held-out prompts",
-        "--eval_data FILE",
-    ),
-]
-# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
-OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-)
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
-
-
-def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
-
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
-    """
-    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
-    once = "a rollout has one optimizer step, whose ratio is 1"
-    table = [*IDLE]
-    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
-        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
-        acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
-        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
-        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
-    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
-    lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
-        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
-            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
-    return lines
-
-
-def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
-    """Print `idle_settings` on stderr."""
-    for line in idle_settings(config, updates, named):
-        say(f"note: {line}")
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -4233,6 +4122,121 @@ def open_tokenizer(config: BaseConfig, **options):
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
+
+
+# ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
+
+
+# ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
+
+
+def has(name: str, value=None):
+    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+
+    def condition(config: BaseConfig) -> bool:
+        held = getattr(config, name, "absent")
+        return held == value if value is not None else held != "absent" and not held
+
+    return condition
+
+
+# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+IDLE = [
+    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
+    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
+    (
+        ("offpolicy_loss", "completion_column"),
+        has("offpolicy_frac"),
+        "no given completions train",
+        "--offpolicy_frac 0.5",
+    ),
+    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
+    (
+        ("mismatch_low", "mismatch_high"),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
+        "sampler and trainer are not corrected for",
+        "--mismatch seq_mask",
+    ),
+    (
+        ("mismatch_low",),
+        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
+        "tis has no lower bound",
+        "--mismatch icepop",
+    ),
+    (
+        ("vllm_memory", "check_sync"),
+        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
+        "vLLM does not sample",
+        "--rollout_engine vllm",
+    ),
+    (
+        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
+        has("use_vllm"),
+        "vLLM does not sample",
+        "--use_vllm colocate",
+    ),
+    (
+        ("epsilon", "epsilon_high", "delta"),
+        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
+        "this loss_type has no such bound",
+        "--loss_type dapo",
+    ),
+    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (
+        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
+        lambda c: not held_out_source(c),
+        "there are no held-out prompts",
+        "--eval_data FILE",
+    ),
+]
+# what the ratio to the policy before the update enters, which is 1 in a rollout's first update
+OF_RATIO = (
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
+    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+)
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
+
+
+def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
+    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+
+    Args:
+        updates: optimizer steps of a rollout.
+        named: settings that the preset is named for.
+    """
+    passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
+    once = "a rollout has one optimizer step, whose ratio is 1"
+    table = [*IDLE]
+    if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
+        cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
+        acting = {"epsilon_high"} if cap_below_1 else set()
+        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
+        names = [name for name in (*OF_RATIO, *loss) if name not in acting]
+        table.append((names, lambda _: True, once, passes))
+    if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
+        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+    lines, asked = [], {*config.given, *named}
+    for names, holds, why, remedy in table:
+        idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
+        if idle and holds(config):
+            lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
+    return lines
+
+
+def say_idle(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> None:
+    """Print `idle_settings` on stderr."""
+    for line in idle_settings(config, updates, named):
+        say(f"note: {line}")
 
 
 # ----------------------------------------------------------------------- advantages (src/parts/learning/advantages.py)

@@ -5,7 +5,7 @@ import torch
 from conftest import EVAL_DATA, TINY_LM, load_script
 from safetensors.torch import load_file
 
-from parts.foundation.idle_settings import idle_settings
+from parts.learning.idle_settings import idle_settings
 from parts.learning.presets import PRESETS
 
 ONE_STEP = "a rollout has one optimizer step, whose ratio is 1"

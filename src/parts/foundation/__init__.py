@@ -6,7 +6,6 @@ ROOMS = (
     "bundle",
     "dialect",
     "settings",
-    "idle_settings",
     "processes",
     "exit_codes",
 )

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "losses",
+    "idle_settings",
     "advantages",
     "presets",
     "trainer_settings",

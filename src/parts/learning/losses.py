@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from parts.foundation.idle_settings import mismatch_mode
 from parts.foundation.messages import need
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import masked_mean
@@ -235,6 +234,12 @@ def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
     count = min(max(int(config.cov_frac * mask.sum()), 1), int(eligible.sum()))
     best = order.masked_fill(~eligible, math.inf).flatten().topk(count, largest=False).indices
     return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
+
+
+def mismatch_mode(config: BaseConfig) -> str:
+    """The correction for a sampler that is not the trainer; "none" for none."""
+    auto = "tis" if config.rollout_engine == "vllm" else "none"
+    return auto if config.mismatch == "auto" else config.mismatch
 
 
 def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):

@@ -2,9 +2,9 @@
 
 import math
 
-from parts.foundation.idle_settings import say_idle
 from parts.foundation.messages import need, say
 from parts.foundation.settings import BaseConfig, check_trainer
+from parts.learning.idle_settings import say_idle
 
 # What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
 # figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.

@@ -10,8 +10,8 @@ from pathlib import Path
 from parts.data.prompts import load_splits
 from parts.environments.play_setup import PlaySetup
 from parts.foundation.exit_codes import quiet_environment
-from parts.foundation.idle_settings import say_idle
 from parts.foundation.messages import say
+from parts.learning.idle_settings import say_idle
 from parts.networks.models import settle_model, shaped_network
 from programs.grpo_train.batch_plan import BatchPlan, plan_batches
 from programs.grpo_train.conversations_for_trl import (

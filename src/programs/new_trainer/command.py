@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 from parts.data.held_out import mark_trained
 from parts.foundation.dialect import check_units, in_own_words
-from parts.foundation.idle_settings import idle_settings
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
+from parts.learning.idle_settings import idle_settings
 from parts.rewards.reward_forms import full_spec
 from programs.new_trainer.pages import (
     OF_A_CHECK,

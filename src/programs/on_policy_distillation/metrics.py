@@ -5,9 +5,8 @@ import math
 import sys
 
 from parts.data.held_out import overlap_metric
-from parts.foundation.idle_settings import mismatch_mode
 from parts.foundation.processes import sum_over_processes
-from parts.learning.losses import kl_estimate, likelihood_ratio
+from parts.learning.losses import kl_estimate, likelihood_ratio, mismatch_mode
 from parts.networks.batches import collate, masked_mean, micro_batches, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float

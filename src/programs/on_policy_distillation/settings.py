@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from parts.foundation.bundle import EMBEDDED_MODEL
-from parts.foundation.idle_settings import say_idle
 from parts.foundation.messages import need
 from parts.foundation.settings import check_trainer, in_order, parse_settings, setting
+from parts.learning.idle_settings import say_idle
 from parts.learning.losses import AGGREGATIONS
 from parts.learning.trainer_settings import RolloutSettings
 

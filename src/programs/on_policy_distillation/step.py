@@ -3,9 +3,8 @@
 import math
 import time
 
-from parts.foundation.idle_settings import mismatch_mode
 from parts.foundation.processes import sum_over_processes
-from parts.learning.losses import mismatch_weights, token_weights
+from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs

@@ -5,12 +5,7 @@ from collections.abc import Iterable
 from parts.foundation.bundle import held_out_source
 from parts.foundation.messages import say
 from parts.foundation.settings import BaseConfig
-
-
-def mismatch_mode(config: BaseConfig) -> str:
-    """The correction for a sampler that is not the trainer; "none" for none."""
-    auto = "tis" if config.rollout_engine == "vllm" else "none"
-    return auto if config.mismatch == "auto" else config.mismatch
+from parts.learning.losses import mismatch_mode
 
 
 def has(name: str, value=None):
