@@ -68,15 +68,15 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 #     1270-1421  schema examples  An example of what a JSON Schema accepts, for tests of rewards
 #     1424-1618  reward forms     The forms that a reward function may have, loading one, and its arguments
 #     1621-1883  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1886-2410  recipes          Which files a task takes
-#     2413-2510  rubric           Rules of a rubric as code
-#     2513-2624  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2627-2689  new reward       A new reward
-#     2692-2765  weights          The weights of a list of rewards
-#     2768-3172  ports            Ports between TRL and verl
-#     3175-3464  code trial       The shortest code reward, and the programs that it is tried on
-#     3467-3665  short            The shortest files: a final number, and a port with the reward inside
-#     3668-3911  command          The command line
+#     1886-2416  recipes          Which files a task takes
+#     2419-2516  rubric           Rules of a rubric as code
+#     2519-2630  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2633-2695  new reward       A new reward
+#     2698-2771  weights          The weights of a list of rewards
+#     2774-3178  ports            Ports between TRL and verl
+#     3181-3470  code trial       The shortest code reward, and the programs that it is tried on
+#     3473-3671  short            The shortest files: a final number, and a port with the reward inside
+#     3674-3917  command          The command line
 
 import argparse
 import ast
@@ -1911,15 +1911,18 @@ def final_answer(text: str) -> str:
 '''
 MATH_ANSWER = r'''"""Pay for the right final answer of a mathematical task, and only that."""
 
-from contract import GOLD, completion_text
-from loading import load_helper
+from pathlib import Path
 
-GRADER = load_helper("math_grader")  # here, so that a missing file stops the trainer at its start
+from contract import GOLD, completion_text
+from loading import load_file, load_helper
+
+# loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
+GRADER = Path(load_helper("math_grader").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
     """1 if the final answer (in a box, <answer>, behind #### or "the answer is") equals the gold one, else 0."""
-    return GRADER.math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
+    return load_file(GRADER).math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
 
 
 CASES = [  # (completion, columns of the row, score)
@@ -1938,13 +1941,15 @@ CODE_TESTS = r'''"""Pay for a program that passes its tests, which run in a sand
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from contract import GOLD, completion_text, rows_of
-from loading import load_helper
+from loading import load_file, load_helper
 
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
 TIMEOUT_S = 3.0  # for a test
-SANDBOX = load_helper("sandbox")  # here, so that a missing file stops the trainer at its start
+# loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
+SANDBOX = Path(load_helper("sandbox").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
@@ -1953,10 +1958,11 @@ def score(text: str, row: dict) -> float | None:
     if not tests:
         return None
     names = {"entry_point": row.get("entry_point"), "setup": row.get("setup") or ""}
-    code = SANDBOX.program_of(text, tests, prompt=row.get("prompt"), **names)
+    sandbox = load_file(SANDBOX)
+    code = sandbox.program_of(text, tests, prompt=row.get("prompt"), **names)
     try:
-        verdict = SANDBOX.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
-    except SANDBOX.BadTests as error:
+        verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
+    except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
     if verdict.status in ("no_tests", "invalid_tests"):
         return None

@@ -3,13 +3,15 @@
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from contract import GOLD, completion_text, rows_of
-from loading import load_helper
+from loading import load_file, load_helper
 
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
 TIMEOUT_S = 3.0  # for a test
-SANDBOX = load_helper("sandbox")  # here, so that a missing file stops the trainer at its start
+# loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
+SANDBOX = Path(load_helper("sandbox").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
@@ -18,10 +20,11 @@ def score(text: str, row: dict) -> float | None:
     if not tests:
         return None
     names = {"entry_point": row.get("entry_point"), "setup": row.get("setup") or ""}
-    code = SANDBOX.program_of(text, tests, prompt=row.get("prompt"), **names)
+    sandbox = load_file(SANDBOX)
+    code = sandbox.program_of(text, tests, prompt=row.get("prompt"), **names)
     try:
-        verdict = SANDBOX.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
-    except SANDBOX.BadTests as error:
+        verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
+    except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
     if verdict.status in ("no_tests", "invalid_tests"):
         return None

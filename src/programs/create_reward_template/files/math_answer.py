@@ -1,14 +1,17 @@
 """Pay for the right final answer of a mathematical task, and only that."""
 
-from contract import GOLD, completion_text
-from loading import load_helper
+from pathlib import Path
 
-GRADER = load_helper("math_grader")  # here, so that a missing file stops the trainer at its start
+from contract import GOLD, completion_text
+from loading import load_file, load_helper
+
+# loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
+GRADER = Path(load_helper("math_grader").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
     """1 if the final answer (in a box, <answer>, behind #### or "the answer is") equals the gold one, else 0."""
-    return GRADER.math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
+    return load_file(GRADER).math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
 
 
 CASES = [  # (completion, columns of the row, score)
