@@ -1383,7 +1383,7 @@ def json_lines(stream, name: str) -> list[dict]:
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 

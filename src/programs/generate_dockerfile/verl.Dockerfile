@@ -9,13 +9,13 @@ ENV \
     PYTHONUNBUFFERED="1" \
     PIP_BREAK_SYSTEM_PACKAGES="1"
 # without dependencies, as verl's documents say: they are in the image
-RUN --mount=type=cache,target=/root/.cache/pip \
-    python3 -m pip install --no-deps \
+RUN --mount=type=cache,target=/var/cache/pip \
+    python3 -m pip install --cache-dir=/var/cache/pip --no-deps \
         @PINS@
 # further packages
 # hadolint ignore=DL3059
-RUN --mount=type=cache,target=/root/.cache/pip \
-    python3 -m pip install \
+RUN --mount=type=cache,target=/var/cache/pip \
+    python3 -m pip install --cache-dir=/var/cache/pip \
         "torch==@TORCH@" \
         @PINS@ \
         @EXTRAS@
