@@ -32,9 +32,9 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         78-81  bundle    Where this bundle and its embedded model, data and rewards lie
 #        84-215  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
 #       218-238  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       241-645  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
-#       648-752  plan      What an image holds: a row of the table, and further packages
-#       755-911  command   The files beside the Dockerfile, and the command line
+#       241-646  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
+#       649-753  plan      What an image holds: a row of the table, and further packages
+#       756-912  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -382,11 +382,12 @@ ENV \
     PYTHONUNBUFFERED="1" \
     PIP_BREAK_SYSTEM_PACKAGES="1"
 # without dependencies, as verl's documents say: they are in the image
+# hadolint ignore=DL3042
 RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip --no-deps \
         @PINS@
 # further packages
-# hadolint ignore=DL3059
+# hadolint ignore=DL3042,DL3059
 RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip \
         "torch==@TORCH@" \

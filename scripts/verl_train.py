@@ -5893,7 +5893,7 @@ def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings,
     names |= {*others} & {*values}
     values["model"] = trial.get("model") if trial else model_of(source)
     named = isinstance(values["model"], str) or given.model
-    need(named, f"got a model in {source.file} whose name cannot be read from the script; try --model M")
+    need(named, f"got a model in {source.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
     for name in ("train_dataset", "eval_dataset"):
         values[name] = trial.get(name) or place_of_data(source, name)

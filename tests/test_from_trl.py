@@ -129,7 +129,7 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"settings": "max_steps=5, scale_rewards='batch'"}, "got scale_rewards 'batch'"),
         ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
         ({"settings": "max_steps=5, top_k=1"}, "got top_k 1; expected none"),
-        ({"model": "model=load(), "}, "whose name cannot be read from the script; try --model M"),
+        ({"model": "model=load(), "}, "whose name cannot be read; expected a text; try --model M"),
         ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
         ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "try --run_script, which runs the file"),
         ({"data": '"json", data_files="rows.jsonl", field="x"'}, "DATASET.to_json('rows.jsonl')`, then --data rows"),

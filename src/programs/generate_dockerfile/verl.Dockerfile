@@ -9,11 +9,12 @@ ENV \
     PYTHONUNBUFFERED="1" \
     PIP_BREAK_SYSTEM_PACKAGES="1"
 # without dependencies, as verl's documents say: they are in the image
+# hadolint ignore=DL3042
 RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip --no-deps \
         @PINS@
 # further packages
-# hadolint ignore=DL3059
+# hadolint ignore=DL3042,DL3059
 RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip \
         "torch==@TORCH@" \
