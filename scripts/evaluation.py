@@ -42,60 +42,60 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       148-211  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
 #       214-219  bundle              Where this bundle and its embedded model, data and rewards lie
 #       222-376  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       379-513  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       516-623  processes           The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       626-665  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       668-944  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      947-1078  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1081-1261  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1264-1416  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1419-1622  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1625-1762  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1765-1779  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1782-1795  prompts             Prompts as token ids, for training and held out
-#     1798-1809  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1812-1858  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1861-2072  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2075-2337  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2340-2617  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2620-2774  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2777-2982  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     2985-3125  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3128-3190  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3193-3448  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3451-3605  conversations       The record of a conversation with an environment, and what the environment says …
-#     3608-3766  play                Playing conversations of a policy with environments: all that are open are …
-#     3769-3951  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     3954-4254  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4257-4267  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4270-4584  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4587-4754  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4757-4929  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     4932-5137  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5140-5204  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5207-5223  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5226-5262  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5265-5415  paired tests        Intervals, paired tests, pass@k
-#     5418-5460  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5463-5570  settings            Settings
-#     5573-5650  extraction          Answers and formats found in completions
-#     5653-5692  rows and siblings   Rows, and the scripts beside this one
-#     5695-5992  tasks               What a task is; generation, mathematics, code
-#     5995-6117  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6120-6208  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6211-6259  prompts             Shots, templates, encoding
-#     6262-6349  cache               Completions that were computed before
-#     6352-6480  environment task    Conversations of the model with an environment
-#     6483-6562  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6565-6603  report              The table on the screen
-#     6606-6825  run                 Running the tasks
-#     6828-6880  task table          Tasks by name
-#     6883-6950  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     6953-7168  local model         A model of transformers: batched sampling and scoring
-#     7171-7276  vllm and servers    Models in vLLM and on servers
-#     7279-7304  models              Opening the models that were named
-#     7307-7321  comparison          Two runs compared, row by row
-#     7324-7367  command             The command line
+#       379-514  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       517-727  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       730-770  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      773-1049  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1052-1183  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1186-1366  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1369-1521  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1524-1727  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1730-1867  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1870-1884  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1887-1900  prompts             Prompts as token ids, for training and held out
+#     1903-1914  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1917-1963  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1966-2177  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2180-2442  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2445-2722  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2725-2879  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2882-3087  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3090-3230  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3233-3295  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3298-3553  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3556-3710  conversations       The record of a conversation with an environment, and what the environment says …
+#     3713-3871  play                Playing conversations of a policy with environments: all that are open are …
+#     3874-4056  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4059-4359  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4362-4372  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4375-4689  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4692-4859  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4862-5034  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5037-5242  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5245-5309  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5312-5328  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5331-5367  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5370-5520  paired tests        Intervals, paired tests, pass@k
+#     5523-5565  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5568-5676  settings            Settings
+#     5679-5756  extraction          Answers and formats found in completions
+#     5759-5798  rows and siblings   Rows, and the scripts beside this one
+#     5801-6098  tasks               What a task is; generation, mathematics, code
+#     6101-6223  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6226-6314  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6317-6365  prompts             Shots, templates, encoding
+#     6368-6455  cache               Completions that were computed before
+#     6458-6586  environment task    Conversations of the model with an environment
+#     6589-6668  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6671-6709  report              The table on the screen
+#     6712-6931  run                 Running the tasks
+#     6934-6986  task table          Tasks by name
+#     6989-7056  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     7059-7274  local model         A model of transformers: batched sampling and scoring
+#     7277-7382  vllm and servers    Models in vLLM and on servers
+#     7385-7410  models              Opening the models that were named
+#     7413-7427  comparison          Two runs compared, row by row
+#     7430-7473  command             The command line
 
 import argparse
 import ast
@@ -387,6 +387,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 
@@ -515,6 +516,10 @@ def check_numbers(config) -> None:
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
+
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
@@ -602,7 +607,106 @@ def start_processes(config: BaseConfig):
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
+    device = torch.device(name)
+    THREADS.begin(config, device)
+    return device
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+
+
+THREADS = CpuThreads()
 
 
 def leave_processes() -> None:
@@ -627,7 +731,8 @@ def end_at_once(code: int) -> None:
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -5520,6 +5625,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
     batch_tokens: int = setting(32768, "tokens per batch, with completions; halved when memory runs out", positive=True)
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")

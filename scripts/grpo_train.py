@@ -40,61 +40,61 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       147-210  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
 #       213-253  bundle                 Where this bundle and its embedded model, data and rewards lie
 #       256-410  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       413-574  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       577-689  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       692-731  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      734-1010  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1013-1144  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1147-1327  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1330-1493  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1496-1699  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1702-1890  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1893-1931  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1934-2013  prompts                Prompts as token ids, for training and held out
-#     2016-2103  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2106-2312  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2315-2577  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2580-2794  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2797-2974  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2977-3182  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3185-3325  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3328-3390  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3393-3648  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3651-3805  conversations          The record of a conversation with an environment, and what the environment …
-#     3808-3978  play                   Playing conversations of a policy with environments: all that are open are …
-#     3981-4135  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4138-4451  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4454-4599  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4602-4673  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4676-4682  losses                 The KL to the reference, policy and value losses, and how losses per token …
-#     4685-4788  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#     4791-4867  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4870-4888  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4891-5141  memory                 The memory that a run will need, from the shape of its networks
-#     5144-5219  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5222-5326  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5329-5454  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5457-5505  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5508-5597  summary                summary.json and the lines at the end of a run
-#     5600-5714  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5717-5735  paired tests           Intervals, paired tests, pass@k
-#     5738-6135  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6138-6156  data                   Prompts as a data set
-#     6159-6228  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6231-6302  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6305-6353  trl arguments          Our settings as TRL's
-#     6356-6533  rewards                Rewards as TRL calls them, checked and logged
-#     6536-6610  stages                 Stages of rewards over a run
-#     6613-6742  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6745-6856  evaluation             Held-out evaluation with greedy completions
-#     6859-6917  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     6920-7011  checkpoints            Resume points, and the exported model
-#     7014-7135  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7138-7436  trainer                TRL's trainer with exact resume and our logs
-#     7439-7524  prepare                All that is loaded and checked before the first step
-#     7527-7571  memory                 The memory that a run will need
-#     7574-7624  dry run                --dry_run: settings, batch arithmetic, memory
-#     7627-7715  run                    The run and the command line
+#       413-575  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       578-790  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       793-833  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      836-1112  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1115-1246  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1249-1429  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1432-1595  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1598-1801  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1804-1992  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1995-2033  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2036-2115  prompts                Prompts as token ids, for training and held out
+#     2118-2205  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2208-2414  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2417-2679  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2682-2896  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2899-3076  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3079-3284  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3287-3427  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3430-3492  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3495-3750  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3753-3907  conversations          The record of a conversation with an environment, and what the environment …
+#     3910-4080  play                   Playing conversations of a policy with environments: all that are open are …
+#     4083-4237  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4240-4553  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4556-4701  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4704-4775  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4778-4784  losses                 The KL to the reference, policy and value losses, and how losses per token …
+#     4787-4890  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#     4893-4970  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4973-4991  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     4994-5244  memory                 The memory that a run will need, from the shape of its networks
+#     5247-5310  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5313-5417  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5420-5545  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5548-5596  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5599-5688  summary                summary.json and the lines at the end of a run
+#     5691-5805  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5808-5826  paired tests           Intervals, paired tests, pass@k
+#     5829-6226  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6229-6247  data                   Prompts as a data set
+#     6250-6319  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6322-6393  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6396-6444  trl arguments          Our settings as TRL's
+#     6447-6624  rewards                Rewards as TRL calls them, checked and logged
+#     6627-6701  stages                 Stages of rewards over a run
+#     6704-6833  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6836-6947  evaluation             Held-out evaluation with greedy completions
+#     6950-7008  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     7011-7102  checkpoints            Resume points, and the exported model
+#     7105-7226  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7229-7531  trainer                TRL's trainer with exact resume and our logs
+#     7534-7619  prepare                All that is loaded and checked before the first step
+#     7622-7666  memory                 The memory that a run will need
+#     7669-7719  dry run                --dry_run: settings, batch arithmetic, memory
+#     7722-7810  run                    The run and the command line
 
 import argparse
 import ast
@@ -421,6 +421,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 
@@ -578,6 +579,9 @@ def free_on_resume(config) -> set[str]:
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def world() -> tuple[int, int]:
@@ -610,6 +614,103 @@ def gather_rows(mine: list, error: Exception | None = None, shares: list[list[in
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+
+
+THREADS = CpuThreads()
 
 
 def leave_processes() -> None:
@@ -693,7 +794,8 @@ class StopRequest:
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -4838,6 +4940,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(
@@ -5143,22 +5246,10 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 # ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
-CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-def group_folders(groups: Path, listing: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
-    folders = []
-    for line in listing.splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            inner = groups / kinds / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
-    return folders
 
 
 def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
@@ -5169,7 +5260,7 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     total, free = sizes["MemTotal"], sizes["MemAvailable"]
     listing = proc / "self" / "cgroup"
-    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
         for limit, used, cache in LIMITS:
             if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
                 most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
@@ -7161,6 +7252,7 @@ class GrpoRun:
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.memory, self.pending = {}, {}
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
+        self.step_began = self.started
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -7186,6 +7278,7 @@ class GrpoRun:
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **_):
         """Evaluate before the first step; let the stages' learning rates scale the schedule."""
+        THREADS.begin(self.config, args.device)
         schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate wraps it under DeepSpeed
         if len({stage.learning_rate for stage in self.stages}) > 1:
             need(
@@ -7206,6 +7299,7 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
         forget_peak()
+        self.step_began = time.perf_counter()
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
@@ -7221,6 +7315,7 @@ class GrpoRun:
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
+        THREADS.after(time.perf_counter() - self.step_began)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.share_reward_state()
         if self.band:

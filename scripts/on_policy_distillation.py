@@ -42,59 +42,59 @@ policy, 128 + n saved and stopped by signal n.
 #       145-208  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       211-229  bundle            Where this bundle and its embedded model, data and rewards lie
 #       232-386  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       389-593  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       596-774  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       777-816  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      819-1095  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1098-1229  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1232-1412  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1415-1578  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1581-1784  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1787-1975  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1978-2016  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2019-2098  prompts           Prompts as token ids, for training and held out
-#     2101-2106  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2109-2315  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2318-2580  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2583-2860  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2863-3330  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3333-3569  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3572-3844  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3847-4172  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4175-4422  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4425-4649  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4652-4814  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4817-5026  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5029-5226  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5229-5308  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5311-5414  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5417-5470  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5473-5625  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5628-5831  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5834-6123  memory            The memory that a run will need, from the shape of its networks
-#     6126-6201  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6204-6308  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6311-6436  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6439-6531  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6534-6582  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6585-6674  summary           summary.json and the lines at the end of a run
-#     6677-6953  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     6956-6974  paired tests      Intervals, paired tests, pass@k
-#     6977-7110  settings          Settings of the trainer and what contradicts what
-#     7113-7180  objective         Divergences between student and teacher
-#     7183-7228  data              Rows with completions of their own, and which teacher a row goes to
-#     7231-7493  teachers          Teachers: local networks and servers
-#     7496-7533  models            Student, teachers and the optional reward
-#     7536-7567  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7570-7594  rollout           The batch of a step
-#     7597-7641  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7644-7668  advantages        The advantages of teacher and rewards
-#     7671-7766  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7769-7926  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     7929-8064  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8067-8095  memory            The memory that a run will need
-#     8098-8134  dry run           --dry_run: settings, batch arithmetic, memory
-#     8137-8181  run               The loop of a run and the command line
+#       389-594  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       597-877  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       880-920  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      923-1199  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1202-1333  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1336-1516  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1519-1682  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1685-1888  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1891-2079  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2082-2120  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2123-2202  prompts           Prompts as token ids, for training and held out
+#     2205-2210  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2213-2419  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2422-2684  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2687-2964  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2967-3434  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3437-3673  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3676-3948  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3951-4276  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4279-4526  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4529-4753  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4756-4918  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4921-5130  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5133-5330  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5333-5412  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5415-5518  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5521-5574  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5577-5730  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5733-5936  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5939-6228  memory            The memory that a run will need, from the shape of its networks
+#     6231-6294  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6297-6401  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6404-6529  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6532-6624  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6627-6675  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6678-6767  summary           summary.json and the lines at the end of a run
+#     6770-7049  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7052-7070  paired tests      Intervals, paired tests, pass@k
+#     7073-7206  settings          Settings of the trainer and what contradicts what
+#     7209-7276  objective         Divergences between student and teacher
+#     7279-7324  data              Rows with completions of their own, and which teacher a row goes to
+#     7327-7589  teachers          Teachers: local networks and servers
+#     7592-7629  models            Student, teachers and the optional reward
+#     7632-7663  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7666-7690  rollout           The batch of a step
+#     7693-7737  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7740-7764  advantages        The advantages of teacher and rewards
+#     7767-7862  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7865-8022  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     8025-8160  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8163-8191  memory            The memory that a run will need
+#     8194-8230  dry run           --dry_run: settings, batch arithmetic, memory
+#     8233-8277  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -397,6 +397,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 
@@ -597,6 +598,9 @@ def free_on_resume(config) -> set[str]:
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def world() -> tuple[int, int]:
@@ -694,7 +698,106 @@ def start_processes(config: BaseConfig):
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
+    device = torch.device(name)
+    THREADS.begin(config, device)
+    return device
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+
+
+THREADS = CpuThreads()
 
 
 def leave_processes() -> None:
@@ -778,7 +881,8 @@ class StopRequest:
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -5520,6 +5624,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(
@@ -6125,22 +6230,10 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 # ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
-CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-def group_folders(groups: Path, listing: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
-    folders = []
-    for line in listing.splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            inner = groups / kinds / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
-    return folders
 
 
 def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
@@ -6151,7 +6244,7 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     total, free = sizes["MemTotal"], sizes["MemAvailable"]
     listing = proc / "self" / "cgroup"
-    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
         for limit, used, cache in LIMITS:
             if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
                 most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
@@ -6876,7 +6969,10 @@ class Progress:
         try:
             self.begin()
             while self.state.step < self.config.steps:
-                code = self.end_step(*step(self.state))
+                begin = time.perf_counter()
+                result = step(self.state)
+                THREADS.after(time.perf_counter() - begin)
+                code = self.end_step(*result)
                 if code:
                     return code
             self.log.plot()

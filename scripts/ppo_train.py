@@ -43,64 +43,64 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       154-217  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
 #       220-260  bundle               Where this bundle and its embedded model, data and rewards lie
 #       263-417  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       420-624  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       627-813  processes            The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       816-855  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      858-1134  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1137-1268  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1271-1451  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1454-1617  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1620-1823  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1826-2014  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2017-2055  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2058-2137  prompts              Prompts as token ids, for training and held out
-#     2140-2227  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2230-2436  user code            What a reward is given: texts, copies of the columns, and a state of the …
-#     2439-2701  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2704-2981  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2984-3138  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3141-3346  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3349-3489  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3492-3554  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3557-3812  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3815-3969  conversations        The record of a conversation with an environment, and what the environment says …
-#     3972-4142  play                 Playing conversations of a policy with environments: all that are open are …
-#     4145-4334  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4337-4831  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4834-5089  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     5092-5406  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
-#     5409-5733  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5736-5983  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     5986-6249  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6252-6414  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6417-6626  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6629-6826  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6829-7140  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7143-7246  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#     7249-7578  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     7581-7720  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7723-7989  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     7992-8091  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8094-8304  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8307-8596  memory               The memory that a run will need, from the shape of its networks
-#     8599-8674  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8677-8781  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8784-8909  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8912-9004  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     9007-9055  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9058-9147  summary              summary.json and the lines at the end of a run
-#     9150-9426  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#     9429-9447  paired tests         Intervals, paired tests, pass@k
-#     9450-9476  settings             Settings of the trainer
-#     9479-9540  models               The networks of a run: policy, critic, reference
-#     9543-9598  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9601-9673  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#     9676-9846  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#     9849-9875  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#    9878-10047  step                 One step: rollout, experience, update, in the order of the data
-#   10050-10069  memory               The memory that a run will need
-#   10072-10114  dry run              --dry_run: settings, batch arithmetic, memory
-#   10117-10163  run                  The loop of a run and the command line
+#       420-625  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       628-916  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       919-959  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      962-1238  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1241-1372  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1375-1555  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1558-1721  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1724-1927  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1930-2118  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2121-2159  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2162-2241  prompts              Prompts as token ids, for training and held out
+#     2244-2331  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2334-2540  user code            What a reward is given: texts, copies of the columns, and a state of the …
+#     2543-2805  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2808-3085  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3088-3242  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3245-3450  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3453-3593  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3596-3658  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3661-3916  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3919-4073  conversations        The record of a conversation with an environment, and what the environment says …
+#     4076-4246  play                 Playing conversations of a policy with environments: all that are open are …
+#     4249-4438  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4441-4935  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4938-5193  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     5196-5510  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
+#     5513-5837  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5840-6087  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6090-6353  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6356-6518  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6521-6730  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6733-6930  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6933-7244  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7247-7350  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#     7353-7682  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7685-7824  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7827-8094  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     8097-8196  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8199-8409  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8412-8701  memory               The memory that a run will need, from the shape of its networks
+#     8704-8767  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8770-8874  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     8877-9002  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9005-9097  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     9100-9148  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9151-9240  summary              summary.json and the lines at the end of a run
+#     9243-9522  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#     9525-9543  paired tests         Intervals, paired tests, pass@k
+#     9546-9572  settings             Settings of the trainer
+#     9575-9636  models               The networks of a run: policy, critic, reference
+#     9639-9694  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9697-9769  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#     9772-9942  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#     9945-9971  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#    9974-10143  step                 One step: rollout, experience, update, in the order of the data
+#   10146-10165  memory               The memory that a run will need
+#   10168-10210  dry run              --dry_run: settings, batch arithmetic, memory
+#   10213-10259  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -428,6 +428,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 
@@ -628,6 +629,9 @@ def free_on_resume(config) -> set[str]:
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def world() -> tuple[int, int]:
@@ -733,7 +737,106 @@ def start_processes(config: BaseConfig):
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
+    device = torch.device(name)
+    THREADS.begin(config, device)
+    return device
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+
+
+THREADS = CpuThreads()
 
 
 def leave_processes() -> None:
@@ -817,7 +920,8 @@ class StopRequest:
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -7770,6 +7874,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(
@@ -8598,22 +8703,10 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 # ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
-CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-def group_folders(groups: Path, listing: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
-    folders = []
-    for line in listing.splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            inner = groups / kinds / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
-    return folders
 
 
 def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
@@ -8624,7 +8717,7 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     total, free = sizes["MemTotal"], sizes["MemAvailable"]
     listing = proc / "self" / "cgroup"
-    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
         for limit, used, cache in LIMITS:
             if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
                 most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
@@ -9349,7 +9442,10 @@ class Progress:
         try:
             self.begin()
             while self.state.step < self.config.steps:
-                code = self.end_step(*step(self.state))
+                begin = time.perf_counter()
+                result = step(self.state)
+                THREADS.after(time.perf_counter() - begin)
+                code = self.end_step(*result)
                 if code:
                     return code
             self.log.plot()

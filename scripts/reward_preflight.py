@@ -64,51 +64,51 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #       168-219  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
 #       222-229  bundle                 Where this bundle and its embedded model, data and rewards lie
 #       232-363  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       366-397  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       400-489  processes              The processes of a torchrun launch: device, sums, rows dealt out and …
-#       492-499  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       502-778  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#       781-912  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#      915-1095  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1098-1261  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1264-1467  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1470-1532  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1535-1723  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1726-1785  prompts                Prompts as token ids, for training and held out
-#     1788-1866  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1869-2080  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2083-2234  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2237-2499  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2502-2779  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2782-2936  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2939-3144  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3147-3287  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3290-3352  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3355-3610  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3613-3767  conversations          The record of a conversation with an environment, and what the environment …
-#     3770-3928  play                   Playing conversations of a policy with environments: all that are open are …
-#     3931-4018  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4021-4377  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4380-4390  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4393-4665  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4668-4797  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4800-4996  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4999-5203  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5206-5390  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5393-5408  thresholds             Limits of the checks
-#     5411-5514  rows and gold          Rows, and the reference completion of each
-#     5517-5704  probes                 Completions that must not pay
-#     5707-5926  reward process         The reward's own process, with a time limit
-#     5929-6081  policies               What scripted policies say to an environment: the answers of one …
-#     6084-6287  environment process    The environment's own process: conversations with scripted policies, played …
-#     6290-6378  scoring                Scores of completions, graded
-#     6381-6750  preflight              The checks and the verdict
-#     6753-6786  inputs                 Rewards, data and samples that were named
-#     6789-7053  environment preflight  The checks of an environment and the verdict
-#     7056-7159  report                 The report
-#     7162-7262  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7265-7328  modes                  --list, --score, and the preflight
-#     7331-7544  command                The command line
+#       366-398  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       401-593  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       596-604  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       607-883  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      886-1017  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1020-1200  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1203-1366  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1369-1572  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1575-1637  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1640-1828  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1831-1890  prompts                Prompts as token ids, for training and held out
+#     1893-1971  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1974-2185  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2188-2339  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2342-2604  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2607-2884  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2887-3041  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3044-3249  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3252-3392  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3395-3457  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3460-3715  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3718-3872  conversations          The record of a conversation with an environment, and what the environment …
+#     3875-4033  play                   Playing conversations of a policy with environments: all that are open are …
+#     4036-4123  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4126-4482  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4485-4495  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4498-4770  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4773-4902  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4905-5101  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5104-5308  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5311-5495  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5498-5513  thresholds             Limits of the checks
+#     5516-5619  rows and gold          Rows, and the reference completion of each
+#     5622-5809  probes                 Completions that must not pay
+#     5812-6031  reward process         The reward's own process, with a time limit
+#     6034-6186  policies               What scripted policies say to an environment: the answers of one …
+#     6189-6392  environment process    The environment's own process: conversations with scripted policies, played …
+#     6395-6483  scoring                Scores of completions, graded
+#     6486-6855  preflight              The checks and the verdict
+#     6858-6891  inputs                 Rewards, data and samples that were named
+#     6894-7158  environment preflight  The checks of an environment and the verdict
+#     7161-7264  report                 The report
+#     7267-7367  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7370-7433  modes                  --list, --score, and the preflight
+#     7436-7649  command                The command line
 
 import argparse
 import ast
@@ -374,6 +374,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 
@@ -398,6 +399,10 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def world() -> tuple[int, int]:
@@ -486,14 +491,114 @@ def start_processes(config: BaseConfig):
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
+    device = torch.device(name)
+    THREADS.begin(config, device)
+    return device
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+
+
+THREADS = CpuThreads()
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU

@@ -53,27 +53,28 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       109-140  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       143-173  bundle               Where this bundle and its embedded model, data and rewards lie
-#       176-307  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       310-317  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       320-342  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       345-515  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#       518-554  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#       557-778  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       781-957  subject              What is checked: a trainer, the sequences on which it is checked, and how …
-#      960-1106  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#     1109-1171  trainer              A trainer as the checks see it: what pages and scripts have in common
-#     1174-1409  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1412-1687  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1690-1933  partial              Loading a trainer by its path; with --partial, plain stand-ins for what a page …
-#     1936-2073  oracle               The same figures, computed independently
-#     2076-2231  prepare              Loading what is checked, cutting a large model to a few layers and tokens, …
-#     2234-2328  input checks         Checks of what goes in: tokens, template, reward
-#     2331-2442  advantage checks     Checks of critic, returns and advantages
-#     2445-2613  policy checks        Checks of log-probs, padding and the policy's gradient
-#     2616-2905  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2908-3024  run                  The command line
+#       110-141  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       144-174  bundle               Where this bundle and its embedded model, data and rewards lie
+#       177-308  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       311-320  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       323-331  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       334-356  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       359-529  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#       532-568  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#       571-792  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       795-971  subject              What is checked: a trainer, the sequences on which it is checked, and how …
+#      974-1120  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#     1123-1185  trainer              A trainer as the checks see it: what pages and scripts have in common
+#     1188-1423  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1426-1701  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1704-1947  partial              Loading a trainer by its path; with --partial, plain stand-ins for what a page …
+#     1950-2087  oracle               The same figures, computed independently
+#     2090-2245  prepare              Loading what is checked, cutting a large model to a few layers and tokens, …
+#     2248-2342  input checks         Checks of what goes in: tokens, template, reward
+#     2345-2456  advantage checks     Checks of critic, returns and advantages
+#     2459-2627  policy checks        Checks of log-probs, padding and the policy's gradient
+#     2630-2919  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2922-3038  run                  The command line
 
 import argparse
 import contextlib
@@ -307,11 +308,24 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU

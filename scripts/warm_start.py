@@ -52,50 +52,50 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 #       144-207  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       210-250  bundle            Where this bundle and its embedded model, data and rewards lie
 #       253-407  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       410-571  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       574-717  processes         The processes of a torchrun launch: device, sums, rows dealt out and gathered, …
-#       720-759  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      762-1038  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1041-1172  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1175-1355  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1358-1527  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1530-1733  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1736-1924  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1927-1959  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1962-2041  prompts           Prompts as token ids, for training and held out
-#     2044-2122  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2125-2176  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2179-2385  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2388-2650  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2653-2930  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2933-3400  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3403-3583  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3586-3858  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3861-4071  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4074-4270  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4273-4497  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4500-4662  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4665-4874  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4877-5074  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5077-5131  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5134-5152  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5155-5401  memory            The memory that a run will need, from the shape of its networks
-#     5404-5479  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5482-5607  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5610-5629  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5632-5680  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5683-5693  paired tests      Intervals, paired tests, pass@k
-#     5696-5838  settings          Settings of the warm start and what contradicts what
-#     5841-5856  whole files       Files that appear whole or not at all
-#     5859-5881  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5884-5981  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     5984-6136  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6139-6290  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6293-6385  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6388-6574  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6577-6627  handover          What comes after the warm start: final/, and the command of the RL run
-#     6630-6684  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6687-6858  run               The rounds and the command line
+#       410-572  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       575-820  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       823-863  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      866-1142  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1145-1276  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1279-1459  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1462-1631  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1634-1837  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1840-2028  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2031-2063  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2066-2145  prompts           Prompts as token ids, for training and held out
+#     2148-2226  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2229-2280  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2283-2489  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2492-2754  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2757-3034  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3037-3504  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3507-3687  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3690-3962  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3965-4175  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4178-4374  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4377-4601  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4604-4766  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4769-4978  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4981-5178  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5181-5236  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5239-5257  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5260-5506  memory            The memory that a run will need, from the shape of its networks
+#     5509-5572  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5575-5700  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5703-5722  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5725-5773  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5776-5786  paired tests      Intervals, paired tests, pass@k
+#     5789-5931  settings          Settings of the warm start and what contradicts what
+#     5934-5949  whole files       Files that appear whole or not at all
+#     5952-5974  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     5977-6074  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     6077-6229  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6232-6383  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6386-6478  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6481-6667  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6670-6720  handover          What comes after the warm start: final/, and the command of the RL run
+#     6723-6777  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6780-6951  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -418,6 +418,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 
@@ -574,6 +575,9 @@ def free_on_resume(config) -> set[str]:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def world() -> tuple[int, int]:
@@ -662,7 +666,106 @@ def start_processes(config: BaseConfig):
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
+    device = torch.device(name)
+    THREADS.begin(config, device)
+    return device
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+
+
+THREADS = CpuThreads()
 
 
 def leave_processes() -> None:
@@ -721,7 +824,8 @@ class StopRequest:
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -5124,6 +5228,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(
@@ -5403,22 +5508,10 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 # ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
 
-CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-def group_folders(groups: Path, listing: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
-    folders = []
-    for line in listing.splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            inner = groups / kinds / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
-    return folders
 
 
 def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
@@ -5429,7 +5522,7 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     total, free = sizes["MemTotal"], sizes["MemAvailable"]
     listing = proc / "self" / "cgroup"
-    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
         for limit, used, cache in LIMITS:
             if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
                 most, taken = int((folder / limit).read_text()), int((folder / used).read_text())

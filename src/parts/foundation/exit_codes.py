@@ -5,11 +5,12 @@ import os
 import sys
 
 from parts.foundation.messages import UserError, is_disk_full, say
-from parts.foundation.processes import end_at_once, leave_processes
+from parts.foundation.processes import end_at_once, leave_processes, wait_passively
 
 
 def quiet_environment() -> None:
-    """Keep libraries from writing among our lines, unless the user has said otherwise."""
+    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+    wait_passively()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU

@@ -20,6 +20,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
 

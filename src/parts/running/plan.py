@@ -6,24 +6,13 @@ import os
 from pathlib import Path
 
 from parts.foundation.messages import say, tell
+from parts.foundation.processes import CGROUPS, group_folders
 from parts.running.memory import in_gib
 
-CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-def group_folders(groups: Path, listing: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit its memory, by /proc/self/cgroup; inner ones first."""
-    folders = []
-    for line in listing.splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            inner = groups / kinds / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
-    return folders
 
 
 def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
@@ -34,7 +23,7 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     total, free = sizes["MemTotal"], sizes["MemAvailable"]
     listing = proc / "self" / "cgroup"
-    for folder in group_folders(groups, listing.read_text()) if listing.exists() else []:
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
         for limit, used, cache in LIMITS:
             if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
                 most, taken = int((folder / limit).read_text()), int((folder / used).read_text())

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import StopRequest, forget_peak, memory_metrics, world
+from parts.foundation.processes import THREADS, StopRequest, forget_peak, memory_metrics, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.running.checkpoints import TrainState, export, save_checkpoint
@@ -221,7 +221,10 @@ class Progress:
         try:
             self.begin()
             while self.state.step < self.config.steps:
-                code = self.end_step(*step(self.state))
+                begin = time.perf_counter()
+                result = step(self.state)
+                THREADS.after(time.perf_counter() - begin)
+                code = self.end_step(*result)
                 if code:
                     return code
             self.log.plot()

@@ -66,6 +66,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
     batch_tokens: int = setting(32768, "tokens per batch, with completions; halved when memory runs out", positive=True)
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")

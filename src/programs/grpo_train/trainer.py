@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.data.pass_band import band_metrics
 from parts.environments.play_setup import PlaySetup
 from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
-from parts.foundation.processes import forget_peak, gather_rows, memory_metrics, world
+from parts.foundation.processes import THREADS, forget_peak, gather_rows, memory_metrics, world
 from parts.networks.models import (
     adapter_settings,
     base_of,
@@ -60,6 +60,7 @@ class GrpoRun:
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.memory, self.pending = {}, {}
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
+        self.step_began = self.started
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -85,6 +86,7 @@ class GrpoRun:
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **_):
         """Evaluate before the first step; let the stages' learning rates scale the schedule."""
+        THREADS.begin(self.config, args.device)
         schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate wraps it under DeepSpeed
         if len({stage.learning_rate for stage in self.stages}) > 1:
             need(
@@ -105,6 +107,7 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
         forget_peak()
+        self.step_began = time.perf_counter()
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
@@ -120,6 +123,7 @@ class GrpoRun:
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
+        THREADS.after(time.perf_counter() - self.step_began)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.share_reward_state()
         if self.band:
