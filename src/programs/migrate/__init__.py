@@ -13,6 +13,7 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today, said at
 
 ROOMS = (
     "tables",
+    "versions",
     "edits",
     "python_source",
     "trl_names",
@@ -25,6 +26,9 @@ ROOMS = (
     "trl_calls",
     "trl_version",
     "effective",
+    "job_files",
+    "trl_yaml",
+    "verl_run",
     "trial",
     "command",
 )

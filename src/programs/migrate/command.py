@@ -7,14 +7,18 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, tell
-from programs.migrate.edits import Edit, Report, Row
+from programs.migrate.edits import Edit, Report, Row, edited
 from programs.migrate.effective import side_by_side
+from programs.migrate.job_files import ShellJob, YamlJob
 from programs.migrate.python_source import PythonSource, runnable
-from programs.migrate.tables import known_version, newest
+from programs.migrate.tables import changes, known_version, newest
 from programs.migrate.trial import ONE_STEP, one_step, trial
 from programs.migrate.trl_calls import TrlMigration, is_config
 from programs.migrate.trl_run import TrlRun
-from programs.migrate.trl_version import check_fits, fitting, groups_of, pinned
+from programs.migrate.trl_version import outcome, uses
+from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
+from programs.migrate.verl_run import VerlMigration, composed, verl_side_by_side
+from programs.migrate.versions import chosen_version
 
 MARK = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
 NOT_SAME = 3
@@ -63,37 +67,6 @@ def pin_edits(source: PythonSource, report: Report) -> None:
         report.edit(match.start(), match.end(), newer[match[1]], row)
 
 
-def chosen_version(source: PythonSource, given: str) -> tuple[str, str]:
-    """(Version, how it was found).
-
-    Raises:
-        UserError: several versions fit, and make different runs of the script.
-    """
-    if given:
-        check_fits(source, given)
-        return given, "given"
-    pin = pinned(source)
-    if pin:
-        return pin[0], f"pinned in {pin[1]}"
-    versions = fitting(source)
-    groups = groups_of(source, versions)
-    span = f"trl {versions[0]}" + f" to {versions[-1]}" * (len(versions) > 1)
-    if len(groups) == 1:
-        return versions[-1], f"{span} fit by the names used, and make the same run"
-    lines = []
-    names = dict.fromkeys(name for _, settings in groups for name in settings)
-    for name in names:
-        values = [settings.get(name, "as today") for _, settings in groups]
-        if len(set(values)) > 1:
-            spans = ("-".join(dict.fromkeys([g[0], g[-1]])) for g, _ in groups)
-            lines.append(f"  {name}: " + ", ".join(f"{s}: {v}" for s, v in zip(spans, values, strict=True)))
-    raise UserError(
-        f"got {source.name} without --from; {span} fit by the names used, and make different runs:\n"
-        + "\n".join(lines)
-        + f"\nexpected one version; try --from trl=={groups[-1][0][-1]}, or the pin of the environment that ran it"
-    )
-
-
 def migrate_python(file: str, text: str, version: str) -> dict:
     """The new text and the report of a script or notebook that uses TRL."""
     source = PythonSource(file, text)
@@ -101,16 +74,58 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     need(
         uses_trl, f"got {file}, which imports nothing of TRL; expected a script with one of its trainers, or a verl job"
     )
-    version, found = chosen_version(source, version)
+    version, how = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, version)
     report = migration.migrate()
     pin_edits(source, report)
     if report.edits:
         report.edits.insert(0, mark_edit(source.text, "trl", version))
-    result = {"package": "trl", "version": version, "found": found, "report": report, "place": source.place}
+    result = {"package": "trl", "version": version, "found": how, "report": report, "place": source.place}
     result["text"] = source.edited(report.edits)
     result["effective"] = compared(migration.runs, file, result["text"], report)
     return result
+
+
+def migrate_job(file: str, text: str, version: str) -> dict:
+    """The new text and the report of a verl job."""
+    kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
+    job = kind(file, text)
+    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
+    table = changes("verl")["keys"]
+    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
+
+    def outcome_of(version: str) -> dict:
+        migration = VerlMigration(job, version)
+        return {key: value for key, value, _ in migration.silent()}
+
+    version, how = chosen_version("verl", file, text, version, named, outcome_of)
+    migration = VerlMigration(job, version)
+    report = migration.migrate()
+    if report.edits:
+        report.edits.insert(0, mark_edit(text, "verl", version))
+    result = {"package": "verl", "version": version, "found": how, "report": report, "place": job.place}
+    result["text"] = edited(text, report.edits)
+    new = kind(file, result["text"])
+    result["effective"] = verl_side_by_side(migration, new)
+    if kind is ShellJob:
+        report.note(f"checked: {composed(new, report)}")
+    return result
+
+
+def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
+    """The new text and the report of a YAML file with the settings of a TRL config."""
+    job = YamlJob(file, text)
+    config = config or config_of(job)
+    need(config, f"got {file} without --config_class; expected GRPOConfig, SFTConfig or another of TRL's")
+    need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
+    run, report = run_of(job, config, version), Report()
+    migrate_yaml(job, run, report)
+    if report.edits:
+        report.edits.insert(0, mark_edit(text, "trl", version))
+    result = {"package": "trl", "version": version, "found": "given", "report": report, "place": job.place}
+    result["text"] = edited(text, report.edits)
+    rows = side_by_side(run, run_of(YamlJob(file, result["text"]), config, newest("trl")))
+    return result | {"effective": [{"config": config} | row for row in rows]}
 
 
 def compared(runs: list[TrlRun], file: str, text: str, report: Report) -> list[dict]:
@@ -197,7 +212,19 @@ def run(args: argparse.Namespace) -> int:
     if before:
         tell(f"{args.file} was migrated before, from {before[0]} to {before[1]}: nothing changes")
         return 0
-    result = migrate_python(args.file, text, version)
+    is_python = path.suffix in (".py", ".ipynb")
+    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
+    is_trl = package == "trl" or args.config_class or is_python
+    need(
+        not is_trl or is_python or path.suffix in (".yaml", ".yml"),
+        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml",
+    )
+    if is_python:
+        result = migrate_python(args.file, text, version)
+    elif is_trl:
+        result = migrate_settings(args.file, text, version, args.config_class)
+    else:
+        result = migrate_job(args.file, text, version)
     report = result["report"]
     result["rows"] = report.rows(result["place"])
     if out:

@@ -4,10 +4,10 @@ import ast
 
 from programs.migrate.edits import Report, Row
 from programs.migrate.python_source import Argument
-from programs.migrate.tables import ABSENT, changes, entry_at, newest, numbers
+from programs.migrate.tables import ABSENT, changes, newest, numbers
 from programs.migrate.trl_meanings import MEANINGS, Change
 from programs.migrate.trl_names import BESIDE_THE_RUN, LOSSLESS, RENAMED
-from programs.migrate.trl_run import UNKNOWN, TrlRun, changed_names, default_at, is_gone
+from programs.migrate.trl_run import TrlRun, changed_names, default_at, is_gone
 
 SAME = ({None, 0, -1}, {"sigmoid"}, {True, "group"}, {False, "none"})  # values that are one setting
 

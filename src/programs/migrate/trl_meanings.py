@@ -102,9 +102,7 @@ def engine(run: TrlRun, report: Report) -> Iterator[Change]:
     if run.value("vllm_mode") == "server" or (
         not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
     ):
-        report.note(
-            "the server: `vllm serve MODEL --logprobs-mode processed_logprobs` and TRL's worker (references/grpo_trl.md)"
-        )
+        report.note("the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)")
 
 
 def schedule(run: TrlRun, report: Report) -> Iterator[Change]:

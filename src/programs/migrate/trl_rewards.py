@@ -85,7 +85,7 @@ def check_imported(source: PythonSource, name: str, report: Report) -> None:
         other = PythonSource(str(file), file.read_text(encoding="utf-8"))
     except UserError:
         return
-    lacking = [f for f in contract(other.definitions[original])] if original in other.definitions else []
+    lacking = list(contract(other.definitions[original])) if original in other.definitions else []
     for function in lacking:
         if not function.args.kwarg:
             place = other.place(other.span(function)[0])

@@ -1,34 +1,18 @@
-"""Which version of TRL a script was written for, by what it uses."""
+"""What a script uses of TRL, and what a version makes of it where it says nothing."""
 
 import ast
-import re
-from pathlib import Path
 
-from parts.foundation.messages import UserError
+from programs.migrate.edits import Report
 from programs.migrate.python_source import PythonSource
-from programs.migrate.tables import changes, entry_at, known_version, newest
+from programs.migrate.tables import changes, newest
 from programs.migrate.trl_arguments import default_changes
-from programs.migrate.trl_calls import config_base, config_call, trainer_calls
+from programs.migrate.trl_calls import config_call, trainer_calls
 from programs.migrate.trl_meanings import MEANINGS
 from programs.migrate.trl_run import CONFIGS, TrlRun
-from programs.migrate.edits import Report
+from programs.migrate.versions import Use
 
 
-def pinned(source: PythonSource) -> tuple[str, str] | None:
-    """(Version, where) of a pin trl==… in the script, or in a requirements.txt beside it."""
-    pattern = re.compile(r"\btrl(?:\[[\w,]+\])?\s*==\s*v?(\d+\.\d+)")
-    texts = {source.name: source.text}
-    near = Path(source.name).parent / "requirements.txt"
-    if near.is_file():
-        texts[str(near)] = near.read_text(encoding="utf-8", errors="replace")
-    for name, text in texts.items():
-        match = pattern.search(text)
-        if match:
-            return known_version("trl", match[1]), f"{Path(name).name}: {match[0]}"
-    return None
-
-
-def uses(source: PythonSource) -> list[tuple[str, str, list[dict]]]:
+def uses(source: PythonSource) -> list[Use]:
     """(What the script uses, line, its entries) for names whose presence depends on the version."""
     tables, named = changes("trl"), []
     for trainer, call in trainer_calls(source):
@@ -50,7 +34,7 @@ def uses(source: PythonSource) -> list[tuple[str, str, list[dict]]]:
     return named
 
 
-def config_uses(source: PythonSource, config: str, call: ast.Call | None) -> list:
+def config_uses(source: PythonSource, config: str, call: ast.Call | None) -> list[Use]:
     if call is None:
         return []
     run, table = TrlRun(source, config, newest("trl"), call), changes("trl")["configs"].get(config, {})
@@ -67,42 +51,6 @@ INHERITABLE = (
 )
 
 
-def fitting(source: PythonSource) -> list[str]:
-    """The versions that have all that the script uses.
-
-    Raises:
-        UserError: there are none.
-    """
-    versions = changes("trl")["versions"]
-    named = uses(source)
-    fits = {v: [what for what, _, entries in named if not is_there(entries, v)] for v in versions}
-    chosen = [v for v in versions if not fits[v]]
-    if chosen:
-        return chosen
-    best = min(versions, key=lambda v: len(fits[v]))
-    missing = ", ".join(fits[best])
-    raise UserError(
-        f"got {source.name}, which fits no version of TRL: {best} is nearest and has no {missing}; "
-        f"expected one; try --from trl=={best}"
-    )
-
-
-def is_there(entries: list[dict], version: str) -> bool:
-    entry = entry_at(entries, version)
-    return entry is not None and not entry.get("gone")
-
-
-def check_fits(source: PythonSource, version: str) -> None:
-    """Raise UserError for a version that lacks what the script uses and that a later one brought."""
-    for what, place, entries in uses(source):
-        if entries and entry_at(entries, version) is None:
-            since = entries[0]["since"]
-            raise UserError(
-                f"{source.name}, {place}: got --from trl=={version} and {what}, which TRL has since {since}; "
-                f"expected a version from {since} on; try without --from, which says what fits"
-            )
-
-
 def outcome(source: PythonSource, version: str) -> dict[str, str]:
     """What a version makes of a script where it says nothing: {setting: value}, by what would be written out."""
     settings, report = {}, Report()
@@ -115,15 +63,3 @@ def outcome(source: PythonSource, version: str) -> dict[str, str]:
         if run.value("max_prompt_length"):
             settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
     return settings
-
-
-def groups_of(source: PythonSource, versions: list[str]) -> list[tuple[list[str], dict]]:
-    """Versions that make the same run of a script, with what they write out."""
-    groups: list[tuple[list[str], dict]] = []
-    for version in versions:
-        result = outcome(source, version)
-        if groups and groups[-1][1] == result:
-            groups[-1][0].append(version)
-        else:
-            groups.append(([version], result))
-    return groups
