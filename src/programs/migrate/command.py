@@ -143,6 +143,9 @@ def compared(runs: list[TrlRun], file: str, text: str, report: Report) -> list[d
         after = TrlRun(new, run.config, newest("trl"), calls[place])
         for row in side_by_side(run, after):
             rows.append({"config": run.config} | row)
+            if row["same"] is False:
+                why = f"{row['old']} then, {row['new']} in the new file"
+                report.refuse("", row["setting"], why, "setting it by hand")
     return rows
 
 

@@ -1,6 +1,7 @@
 """What a run comes to: its settings under the old version and under the newest, side by side."""
 
 import ast
+import re
 
 from programs.migrate.tables import numbers
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
@@ -43,7 +44,14 @@ PLAIN = (
         "neftune_noise_alpha",
     ),
 )
-NEUTRAL = {"top_p": 1.0, "repetition_penalty": 1.0, "epsilon": 0.2, "num_iterations": 1, "sync_ref_model": False} | {
+NEUTRAL = {
+    "disable_dropout": False,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+    "epsilon": 0.2,
+    "num_iterations": 1,
+    "sync_ref_model": False,
+} | {
     "mask_truncated_completions": False,
     "importance_sampling_level": "token",
     "num_generations": None,
@@ -137,7 +145,7 @@ def effective(run: TrlRun) -> dict:
     for name in ("max_length",):
         length = shown(run, name)
         if run.config in ("SFTConfig", "GKDConfig") and numbers(run.version) < (0, 16):
-            length = shown(run, "max_seq_length") or 1024
+            length = shown(run, "max_seq_length") or shown(run, "max_length") or 1024
         if run.config not in SAMPLING:
             settings[name] = length
     for name in PLAIN:
@@ -155,5 +163,12 @@ def side_by_side(old: TrlRun, new: TrlRun) -> list[dict]:
     rows = []
     for name in dict.fromkeys([*first, *second]):
         before, after = first.get(name, NEUTRAL.get(name)), second.get(name, NEUTRAL.get(name))
-        rows.append({"setting": name, "old": before, "new": after, "same": before == after})
+        rows.append({"setting": name, "old": before, "new": after, "same": is_equal(before, after)})
     return rows
+
+
+def is_equal(before, after) -> bool | None:
+    """None where a value is known at run time only."""
+    if any(isinstance(value, str) and re.search(r" [x/*] ", value) for value in (before, after)):
+        return None
+    return before == after

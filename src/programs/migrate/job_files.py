@@ -121,6 +121,9 @@ class YamlJob:
         if not isinstance(self.root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.maps = {"": self.root}
+        self.starts: dict[str, int] = {}  # of the key of a section
+        self.moved: list[tuple[str, str, None]] = []  # settings of another section, written by add
+        self.removed: list[str] = []
         self.words = [*self.below(self.root, "")]
 
     def below(self, node, prefix: str):
@@ -128,8 +131,10 @@ class YamlJob:
 
         for key, value in node.value:
             name = f"{prefix}{key.value}"
+            if name in ("defaults", "hydra"):  # Hydra's own
+                continue
             if isinstance(value, yaml.MappingNode) and value.value:
-                self.maps[name] = value
+                self.maps[name], self.starts[name] = value, key.start_mark.index
                 yield from self.below(value, f"{name}.")
                 continue
             start, end = key.start_mark.index, value.end_mark.index
@@ -147,21 +152,33 @@ class YamlJob:
             report.edit(word.start, word.end, f"{new[2]}: {value}", row)
             return
         self.remove(word, row, report)
-        self.add([(key, value, None)], report)
+        self.moved.append((key, value, None))
 
     def remove(self, word: Word, row: Row, report: Report) -> None:
-        line = self.text.rfind("\n", 0, word.start) + 1
-        end = self.text.find("\n", word.end)
+        self.removed.append(word.key)
         parent = self.maps[word.key.rpartition(".")[0]]
-        if parent.flow_style or len(parent.value) == 1:
-            report.edit(word.start, word.end, f"# {self.text[word.key_start : word.key_end]} is gone", row)
+        if parent.flow_style:
+            report.refuse(self.place(word.start), word.key, "stands inside { }", "the form of one key a line")
         else:
-            report.edit(line, len(self.text) if end < 0 else end + 1, "", row)
+            self.cut(word.start, word.end, row, report)
+
+    def cut(self, start: int, end: int, row: Row | None, report: Report) -> None:
+        """Cut whole lines."""
+        after = self.text.find("\n", end)
+        report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", row)
 
     def add(self, settings: list[tuple[str, str, Row | None]], report: Report) -> None:
         """Put settings at the end of the deepest section that is there."""
         trees: dict[str, dict] = {}
-        for key, value, row in settings:
+        emptied = [
+            name
+            for name in self.starts
+            if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}."))
+        ]
+        for name in emptied:
+            self.cut(self.starts[name], self.starts[name], None, report)
+            del self.maps[name]
+        for key, value, row in [*self.moved, *settings]:
             parts = key.lstrip("+").split(".")
             depth = max(i for i in range(len(parts)) if ".".join(parts[:i]) in self.maps)
             node = trees.setdefault(".".join(parts[:depth]), {})

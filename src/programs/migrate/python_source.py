@@ -221,7 +221,15 @@ class PythonSource:
         start, last = self.span(max(given, key=lambda x: self.span(x)[1]))
         line = self.text.rfind("\n", 0, start) + 1
         is_alone = not self.text[line:start].replace("*", "").strip()
-        before = "\n" + re.match(r"[ \t]*", self.text[line:])[0] if is_alone else " "
+        indent = re.match(r"[ \t]*", self.text[line:])[0]
+        length = end - line + sum(len(text) + 2 for text, _ in items)
+        before = (
+            f"\n{indent}"
+            if is_alone
+            else f"\n{indent}    "
+            if length > 120 and self.text[line:end].count("\n") == 0
+            else " "
+        )
         comma = re.compile(r"\s*,").match(self.text, last)
         behind = comma.end() if comma else last
         comment = re.compile(r"[ \t]*#[^\n]*").match(self.text, behind)

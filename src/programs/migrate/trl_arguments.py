@@ -7,7 +7,7 @@ from programs.migrate.python_source import Argument
 from programs.migrate.tables import ABSENT, changes, newest, numbers
 from programs.migrate.trl_meanings import MEANINGS, Change
 from programs.migrate.trl_names import BESIDE_THE_RUN, LOSSLESS, RENAMED
-from programs.migrate.trl_run import TrlRun, changed_names, default_at, is_gone
+from programs.migrate.trl_run import ELSEWHERE, TrlRun, changed_names, default_at, is_gone
 
 SAME = ({None, 0, -1}, {"sigmoid"}, {True, "group"}, {False, "none"})  # values that are one setting
 
@@ -64,14 +64,6 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     return plan
 
 
-ELSEWHERE = {
-    "warmup_ratio",
-    "group_by_length",
-    "adafactor",
-    "rpo_alpha",
-    "max_prompt_length",
-    "max_target_length",
-}  # MEANINGS have them
 PLACELESS = Argument("", ast.Constant(None), 0, 0, 0)
 
 
@@ -122,7 +114,7 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
 
 def write_arguments(run: TrlRun, plan: dict[str, Change], report: Report) -> list[Change]:
     """Edit the given arguments; the additions that found no place of a removed one come back."""
-    additions = [change for name, change in plan.items() if not run.has(name) and change.text is not None]
+    additions = [change for name, change in plan.items() if not run.in_config(name) and change.text is not None]
     for name, change in plan.items():
         argument = run.arguments.get(name)
         if argument is None:

@@ -1,16 +1,15 @@
 """Trainers, imports and names of a script that trains with TRL."""
 
 import ast
-import re
 
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Edit, Report, Row
 from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import changes, entry_at, newest, numbers
 from programs.migrate.trl_arguments import add_to_call, planned, write_arguments
 from programs.migrate.trl_meanings import Change
 from programs.migrate.trl_models import mend_loading
 from programs.migrate.trl_names import CARRIED, GONE_NAMES, GONE_TRAINERS, LOSSLESS, RENAMED
-from programs.migrate.trl_prompts import cut_prompts
+from programs.migrate.trl_prompts import cut_prompts, text_as_it_is
 from programs.migrate.trl_rewards import mend_rewards
 from programs.migrate.trl_run import CONFIGS, UNKNOWN, TrlRun
 
@@ -101,9 +100,9 @@ class TrlMigration:
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
         run = TrlRun(source, config, self.version, made)
-        moved = self.moved_arguments(trainer, config, arguments, run)
+        moved = self.moved_arguments(trainer, arguments, run)
         plan = planned(run, report)
-        new_class = cut_prompts(run, trainer, plan, report)
+        new_class = cut_prompts(run, trainer, plan, report) or text_as_it_is(run, trainer, moved, arguments)
         plan |= moved
         place = source.place(source.span(call)[0])
         if made is not None and id(made) not in self.done:
@@ -159,7 +158,7 @@ class TrlMigration:
             self.report.edit(end, end, "", change.row)
         self.imports["trl"].add(run.config)
 
-    def moved_arguments(self, trainer: str, config: str, arguments: dict, run: TrlRun) -> dict[str, Change]:
+    def moved_arguments(self, trainer: str, arguments: dict, run: TrlRun) -> dict[str, Change]:
         """Arguments of the trainer that are the config's today; the trainer's won over it."""
         table, moved = changes("trl")["trainers"].get(trainer, {}), {}
         for name, argument in arguments.items():
@@ -167,10 +166,9 @@ class TrlMigration:
             if not entry or not entry.get("gone") or name in NEW_ARGUMENTS or name in LOSSLESS or name == "model_init":
                 continue
             new, text = RENAMED.get(name) or name, self.source.code(argument.value)
+            run.of_trainer[name] = argument
             row = Row(f"{new}={text}", entry["since"], "an argument of the config now", "TypeError")
-            if name == "max_prompt_length":
-                run.arguments[name] = argument  # cut_prompts reads it
-            elif new not in run.arguments:
+            if name != "max_prompt_length" and new not in run.arguments:  # cut_prompts has that one
                 moved[new] = Change(new, text, row)
         return moved
 
@@ -194,14 +192,35 @@ class TrlMigration:
                 report.refuse(source.place(argument.start), name, f"gone since {since}", near)
             row = Row("", since, f"{name} is no argument of {trainer}", "TypeError")
             report.edit(*source.removal(argument), "", row)
+        if trainer == "SFTTrainer" and "formatting_func" in arguments and numbers(self.version) < (0, 17):
+            self.format_rows(arguments)
         if new_class:
             name, text = new_class
             self.insert_class(call, name, text)
             start, end = source.span(call.func)
-            row = Row(f"{name}(…)", "0.28", "prompts were cut, as the class above does", "whole prompts")
+            why = "as the class above does: " + (
+                "texts got no end token" if trainer == "SFTTrainer" else "prompts were cut"
+            )
+            row = Row(f"{name}(…)", "0.17" if trainer == "SFTTrainer" else "0.28", why, "another text")
             report.edit(start, end, name, row)
             if isinstance(call.func, ast.Attribute):
                 self.imports["trl"].add(trainer)
+
+    def format_rows(self, arguments: dict) -> None:
+        """A formatting_func that took a batch and returned its texts, for one row."""
+        argument, source = arguments["formatting_func"], self.source
+        function = source.definitions.get(source.code(argument.value))
+        nodes = ast.walk(function) if function else []
+        returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
+        lists = any(isinstance(n, ast.List | ast.ListComp) for n in returned) or any(
+            isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "append"
+            for n in ast.walk(function or ast.Pass())
+        )
+        packs = any(run.value("packing") not in (False, None) for run in self.runs)
+        if lists or (numbers(self.version) < (0, 15) and not packs):
+            text = f"lambda row: {source.code(argument.value)}({{key: [value] for key, value in row.items()}})[0]"
+            row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
+            self.report.edit(*source.span(argument.value), text, row)
 
     def insert_class(self, call: ast.Call, name: str, text: str) -> None:
         """Put a class behind the last import at the top of the file, once."""
@@ -239,31 +258,30 @@ class TrlMigration:
         for node in ast.walk(self.source.tree):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").split(".")[0] == "trl":
                 continue
+            moved = {}
             for alias in node.names:
                 entry = entry_at(changes("trl")["modules"].get(alias.name, []), newest("trl"))
-                if alias.name in GONE_NAMES and (not entry or entry.get("gone")) and GONE_NAMES[alias.name]:
+                is_gone_today = not entry or entry.get("gone")
+                if is_gone_today and GONE_NAMES.get(alias.name):
                     place = self.source.place(self.source.span(node)[0])
                     self.report.refuse(place, alias.name, "no longer in trl", GONE_NAMES[alias.name])
-                elif entry and not entry.get("gone") and entry["at"] != node.module and entry["at"] != "trl":
-                    self.move_import(node, alias, entry)
-                elif entry and entry["at"] == "trl" and not entry.get("gone") and "experimental" in node.module:
-                    self.move_import(node, alias, entry)
+                elif not is_gone_today and ("experimental" in entry["at"] or "experimental" in node.module):
+                    if entry["at"] != node.module:
+                        moved.setdefault(entry["at"], []).append((alias, entry["since"]))
+            if moved:
+                self.move_imports(node, moved)
 
-    def move_import(self, node: ast.ImportFrom, alias: ast.alias, entry: dict) -> None:
-        source = self.source
-        line = f"from {entry['at']} import {source.code(alias)}"
-        row = Row(line, entry["since"], "its new place", "ImportError")
-        if len(node.names) == 1:
-            self.report.edit(*source.span(node), line, row)
-            return
-        start, end = source.span(alias)
-        after = re.compile(r"\s*,[ \t]*").match(source.text, end)
-        before = re.search(r",\s*$", source.text[:start])
-        span = (start, after.end()) if after else (before.start(), end)
-        self.report.edit(*span, "", row)
-        indent = re.match(r"[ \t]*", source.text[source.text.rfind("\n", 0, source.span(node)[0]) + 1 :])[0]
-        statement_end = source.span(node)[1]
-        self.report.edit(statement_end, statement_end, f"\n{indent}{line}")
+    def move_imports(self, node: ast.ImportFrom, moved: dict[str, list]) -> None:
+        """Write a statement again: what stays, and a line for each new module."""
+        gone = [alias for pairs in moved.values() for alias, _ in pairs]
+        kept = [self.source.code(alias) for alias in node.names if alias not in gone]
+        lines = [f"from {node.module} import {', '.join(kept)}"] if kept else []
+        lines += [f"from {at} import {', '.join(self.source.code(a) for a, _ in pairs)}" for at, pairs in moved.items()]
+        start, end = self.source.span(node)
+        indent = " " * node.col_offset
+        since = next(iter(moved.values()))[0][1]
+        row = Row("; ".join(lines[bool(kept) :]), since, "its new place", "ImportError")
+        self.report.edit(start, end, f"\n{indent}".join(lines), row)
 
     def add_imports(self) -> None:
         """Import the names that the edits use."""
@@ -277,7 +295,7 @@ class TrlMigration:
                 row = Row(f"from {module} import {name}", newest("trl"), "used by the lines below", "NameError")
                 if nodes:
                     end = self.source.span(nodes[0].names[-1])[1]
-                    self.report.edit(end, end, f", {name}", row)
+                    self.report.edits.insert(0, Edit(end, end, f", {name}", row))  # before a class at that place
                     continue
                 first = next((n for n in self.source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
                 start = self.source.span(first)[0] if first else 0

@@ -163,4 +163,11 @@ def packing(run: TrlRun, report: Report) -> Iterator[Change]:
         report.refuse("", f"gradient_accumulation_steps={run.text('gradient_accumulation_steps')}", why, "as it is")
 
 
-MEANINGS = (batch, sampling, loss, engine, schedule, preferences, packing)
+def dropout(run: TrlRun, report: Report) -> Iterator[Change]:
+    """Dropout that no setting switched off yet."""
+    first = {"RewardConfig": "0.14", "KTOConfig": "0.12"}.get(run.config)
+    if first and run.before(first) and not run.has("disable_dropout"):
+        yield changed("disable_dropout", "False", first, "dropout was on", "True")
+
+
+MEANINGS = (dropout, batch, sampling, loss, engine, schedule, preferences, packing)

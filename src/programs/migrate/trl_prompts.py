@@ -26,13 +26,24 @@ class {name}({trainer}):
         return rows.map(lambda row: {body})
 '''
 
+TEXTS = '''
+
+class {name}({trainer}):
+    """Texts without an end token behind them, as in TRL {version}."""
+
+    def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
+        text = formatting_func or (lambda row: row[args.dataset_text_field])
+        rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
+        return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
+'''
+
 
 def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Report) -> tuple[str, str] | None:
     """(Name, text) of a class that cuts prompts as the old version did; None where it cut none.
 
     Takes the settings that are gone out of the plan's way.
     """
-    names = [n for n in ("max_prompt_length", "max_target_length") if run.has(n)]
+    names = [n for n in ("max_prompt_length", "max_target_length") if run.in_config(n)]
     for name in names:
         plan[name] = Change(name, None, Row("", "0.28", f"{name} is gone: a class of the script cuts", "TypeError"))
     limit, version = run.value("max_prompt_length"), run.version
@@ -64,3 +75,13 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
     for key, value in (values | {"name": name, "trainer": trainer, "version": version}).items():
         text = text.replace(f"{{{key}}}", value)
     return name, text
+
+
+def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> tuple[str, str] | None:
+    """(Name, text) of a class that tokenizes plain texts as SFT did before 0.17; None where it makes no difference."""
+    has_text = run.has("dataset_text_field") or "dataset_text_field" in moved or "formatting_func" in arguments
+    packs = run.value("packing") not in (False, None) or "packing" in moved
+    if run.config != "SFTConfig" or not run.before("0.17") or packs or not has_text:
+        return None
+    name = f"{trainer}WithoutEndToken"
+    return name, TEXTS.replace("{name}", name).replace("{trainer}", trainer).replace("{version}", run.version)

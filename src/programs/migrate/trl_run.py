@@ -30,6 +30,7 @@ CONSTANT = {"num_generations": 8, "per_device_eval_batch_size": 8, "num_train_ep
     "fp16": False,
 }
 LATEST = "99.0"
+ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
 UNKNOWN = object()  # the value of an argument that is no literal
 
 
@@ -50,6 +51,8 @@ def default_at(config: str, name: str, version: str):
         return ABSENT if entry is None or entry.get("gone") else entry["default"]
     if config == "RLOOConfig" and name == "num_generations":
         return 2 if numbers(version) >= (0, 22) else ABSENT
+    if config == "GRPOConfig" and name == "learning_rate":
+        return 1e-6
     return INHERITED.get(name, CONSTANT.get(name, ABSENT))
 
 
@@ -79,6 +82,7 @@ class TrlRun:
     call: ast.Call | None
     arguments: dict[str, Argument] = field(default_factory=dict)
     unseen: list[ast.expr] = field(default_factory=list)
+    of_trainer: dict[str, Argument] = field(default_factory=dict)  # settings that old trainers took themselves
 
     def __post_init__(self):
         if self.call is not None and not self.arguments:
@@ -86,11 +90,22 @@ class TrlRun:
             self.attributes = self.source.attributes(self.call)
         else:
             self.attributes = {}
+        self.aliases = {}  # today's name -> the one that the script gives
+        for name in (*self.arguments, *self.attributes):
+            gone = is_gone(self.config, name)
+            if gone and gone.get("renamed") and name not in ELSEWHERE:
+                self.aliases[gone["renamed"]] = name
 
     def node(self, name: str) -> ast.expr | None:
         if name in self.attributes:
             return self.attributes[name].value
-        return self.arguments[name].value if name in self.arguments else None
+        argument = self.of_trainer.get(name) or self.arguments.get(name)
+        if argument is None and name in self.aliases:
+            return self.node(self.aliases[name])
+        return argument.value if argument else None
+
+    def in_config(self, name: str) -> bool:
+        return name in self.arguments or name in self.attributes
 
     def has(self, name: str) -> bool:
         return self.node(name) is not None

@@ -28,7 +28,9 @@ def uses(source: PythonSource) -> list[Use]:
     for name, (module, original, node) in source.imports.items():
         if module.split(".")[0] == "trl" and original in tables["modules"]:
             entries = [
-                e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module.count(".") > 1
+                e
+                for e in tables["modules"][original]
+                if e.get("gone") or e.get("at") == module or module.count(".") > 1
             ]
             named.append((f"from {module} import {name}", source.place(source.span(node)[0]), entries))
     return named

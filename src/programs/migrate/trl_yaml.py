@@ -51,10 +51,8 @@ def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
-            if "." in word.key:
-                job.rename(
-                    word, key, None, Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32"), report
-                )
+            row = Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32")
+            job.rename(word, key, None, row, report)
 
 
 def eval_product(text: str) -> str:
