@@ -41,7 +41,21 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "programs" / "migrate"
 PINNED = {"trl": "requirements.txt", "transformers": "requirements.txt", "verl": "requirements-verl.txt"}
 OLDEST = {"trl": "0.9", "transformers": "4.31", "verl": "0.2"}
-METHODS = ("GRPO", "RLOO", "SFT", "DPO", "Reward", "GKD", "Distillation", "OnlineDPO", "PPO", "PPOv2", "KTO", "ORPO", "CPO")
+METHODS = (
+    "GRPO",
+    "RLOO",
+    "SFT",
+    "DPO",
+    "Reward",
+    "GKD",
+    "Distillation",
+    "OnlineDPO",
+    "PPO",
+    "PPOv2",
+    "KTO",
+    "ORPO",
+    "CPO",
+)
 CONFIGS = (*(f"{name}Config" for name in METHODS), "ModelConfig", "ScriptArguments")
 TRAINERS = tuple(f"{name}Trainer" for name in METHODS)
 HELPERS = (
@@ -63,7 +77,9 @@ class Sources:
 
     def __init__(self, place: Path, prefix: str = ""):
         if place.is_dir():
-            paths = {f"{prefix}{path.relative_to(place).as_posix()}": path for path in place.rglob("*") if path.is_file()}
+            paths = {
+                f"{prefix}{path.relative_to(place).as_posix()}": path for path in place.rglob("*") if path.is_file()
+            }
             self.names, self.text = list(paths), lambda name: paths[name].read_text(encoding="utf-8")
             return
         wheel = zipfile.ZipFile(place)
@@ -274,7 +290,10 @@ def allowed(sources: Sources, transformers: dict[str, Sources]) -> list[str]:
     """Oldest and newest minor version of transformers that fits a TRL version and was out at its day."""
     bounds = next(need.specifier for need in sources.needs if need.name == "transformers")
     fitting = [number for number in transformers if bounds.contains(f"{number}.99")]
-    return [fitting[0], max((n for n in fitting if transformers[n].day <= sources.day), default=fitting[0], key=Version)]
+    return [
+        fitting[0],
+        max((n for n in fitting if transformers[n].day <= sources.day), default=fitting[0], key=Version),
+    ]
 
 
 def leaves(node: dict, prefix: str = "") -> dict[str, object]:
