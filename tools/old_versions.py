@@ -28,8 +28,8 @@ ENVIRONMENTS = {
     "0.17": "trl==0.17.0 transformers==4.51.3 accelerate==1.6.0 datasets==3.5.1 numpy<2.3",
     "0.21": "trl==0.21.0 transformers==4.55.4 accelerate==1.10.1 datasets==4.0.0",
     "0.26": "trl==0.26.2 transformers==4.57.6 accelerate==1.12.0 datasets==4.4.2",
-    "1.0": "trl==1.0.0 transformers==5.5.4 accelerate==1.13.0",
-    "1.8": "trl==1.8.0 transformers==5.12.1 accelerate==1.14.0",
+    "1.0": "trl==1.0.0 transformers==5.5.4 accelerate==1.13.0 requests",
+    "1.8": "trl==1.8.0 transformers==5.12.1 accelerate==1.14.0 requests",
 }
 WORDS = ["<pad>", "<eos>", *(f"w{number}" for number in range(30))]
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens")
