@@ -4,9 +4,9 @@
 # ///
 """Measure the first step of a GRPO script under the TRL of this Python: loss, gradient, sampling, sizes.
 
-The script runs as it is, in a folder with a small model `tiny` and `prompts.jsonl`. Instead of sampling, completions are
-computed from the prompt, so that two versions train on one batch: words of different lengths, or all as long as
-allowed where the prompt begins with w9. The policy is moved after the trainer is built, so that the KL is not 0.
+The script runs as it is, in a folder with a small model `tiny` and `prompts.jsonl`. Completions are computed from the
+prompt and not sampled, so that two versions train on one batch: of different lengths, or all as long as allowed where
+the prompts begin with w9 (with_kl.py). The policy is moved after the trainer is built: the KL is not 0.
 
     python tools/old_versions.py --set_up 0.14 --folder /tmp/old_trl       # an environment of its own
     /tmp/old_trl/0.14/bin/python tools/old_versions.py --run tests/files/old_trl/plain.py --prompts 8
