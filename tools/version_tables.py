@@ -29,7 +29,6 @@ import sys
 import textwrap
 import zipfile
 from email import message_from_string
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,7 +40,21 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "programs" / "migrate"
 PINNED = {"trl": "requirements.txt", "transformers": "requirements.txt", "verl": "requirements-verl.txt"}
 OLDEST = {"trl": "0.9", "transformers": "4.31", "verl": "0.2"}
-METHODS = ("GRPO", "RLOO", "SFT", "DPO", "Reward", "GKD", "Distillation", "OnlineDPO", "PPO", "PPOv2", "KTO", "ORPO", "CPO")
+METHODS = (
+    "GRPO",
+    "RLOO",
+    "SFT",
+    "DPO",
+    "Reward",
+    "GKD",
+    "Distillation",
+    "OnlineDPO",
+    "PPO",
+    "PPOv2",
+    "KTO",
+    "ORPO",
+    "CPO",
+)
 CONFIGS = (*(f"{name}Config" for name in METHODS), "ModelConfig", "ScriptArguments")
 TRAINERS = tuple(f"{name}Trainer" for name in METHODS)
 HELPERS = (
@@ -55,6 +68,7 @@ HELPERS = (
     "get_quantization_config",
     "setup_chat_format",
 )
+FOLDERS = (r"trl/trainer/\w+\.py", r"trl/experimental/\w+/\w+\.py", r"trl/(scripts/|commands/)?\w+\.py")
 RENAMED = json.loads((Path(__file__).with_name("renamed_arguments.json")).read_text(encoding="utf-8"))
 
 
@@ -63,7 +77,9 @@ class Sources:
 
     def __init__(self, place: Path, prefix: str = ""):
         if place.is_dir():
-            paths = {f"{prefix}{path.relative_to(place).as_posix()}": path for path in place.rglob("*") if path.is_file()}
+            paths = {
+                f"{prefix}{path.relative_to(place).as_posix()}": path for path in place.rglob("*") if path.is_file()
+            }
             self.names, self.text = list(paths), lambda name: paths[name].read_text(encoding="utf-8")
             return
         wheel = zipfile.ZipFile(place)
@@ -106,8 +122,7 @@ def literal(node: ast.expr | None, names: dict[str, ast.expr]) -> object:
     node = names.get(node.id, node) if isinstance(node, ast.Name) else node
     try:
         value = ast.literal_eval(node)
-        json.dumps(value)
-        return value
+        return json.loads(json.dumps(value))  # a tuple is a list in the table
     except (ValueError, TypeError):
         return {"expr": ast.unparse(node)}
 
@@ -229,8 +244,7 @@ def new_name(name: str, renamed: dict[str, str]) -> str | None:
 
 def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dict:
     """Content of trl_changes.json."""
-    folders = (r"trl/trainer/\w+\.py", r"trl/experimental/\w+/\w+\.py", r"trl/(scripts/|commands/)?\w+\.py")
-    classes = {number: Classes(sources, folders) for number, sources in trl.items()}
+    classes = {number: Classes(sources, FOLDERS) for number, sources in trl.items()}
     arguments = {
         number: Classes(sources, (r"transformers/training_args\.py",)).fields("TrainingArguments")
         for number, sources in transformers.items()
@@ -238,10 +252,11 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
     base = changes(arguments, renamed=RENAMED["TrainingArguments"])
     transformers_of = {number: allowed(sources, transformers) for number, sources in trl.items()}
     inherited = {number: arguments[newest] for number, (_, newest) in transformers_of.items()}
-    configs, trainers = {}, {}
+    configs, trainers, newest_trl = {}, {}, [*trl][-1]
     for name in CONFIGS:
         versions = with_inherited({n: c.fields(name) for n, c in classes.items()}, inherited, classes, name)
-        configs[name] = changes(versions, renamed=RENAMED["configs"] | RENAMED.get(name, {}), kept=base)
+        overridden = {field for c in classes.values() for field in c.fields(name)} & {*inherited[newest_trl]}
+        configs[name] = changes(versions, renamed=RENAMED["configs"] | RENAMED.get(name, {}), kept={*base, *overridden})
     for name in TRAINERS:
         versions = {n: c.arguments(name) for n, c in classes.items()}
         config = name.replace("Trainer", "Config")
@@ -274,7 +289,10 @@ def allowed(sources: Sources, transformers: dict[str, Sources]) -> list[str]:
     """Oldest and newest minor version of transformers that fits a TRL version and was out at its day."""
     bounds = next(need.specifier for need in sources.needs if need.name == "transformers")
     fitting = [number for number in transformers if bounds.contains(f"{number}.99")]
-    return [fitting[0], max((n for n in fitting if transformers[n].day <= sources.day), default=fitting[0], key=Version)]
+    return [
+        fitting[0],
+        max((n for n in fitting if transformers[n].day <= sources.day), default=fitting[0], key=Version),
+    ]
 
 
 def leaves(node: dict, prefix: str = "") -> dict[str, object]:
@@ -316,13 +334,44 @@ def text_of(tables: dict) -> str:
     return "\n".join(lines).replace("\xa0", " ") + "\n"
 
 
+def outdated() -> list[str]:
+    """Entries of the tables whose last state is not what the installed packages have."""
+    names = [package for package in OLDEST if find_spec(package)]
+    roots = {name: Path(find_spec(name).submodule_search_locations[0]) for name in names}
+    installed = {name: Sources(root, f"{name}/") for name, root in roots.items()}
+    tables, actual = {}, {}
+    if "trl" in installed:
+        trl = json.loads((FOLDER / "trl_changes.json").read_text(encoding="utf-8"))
+        classes = Classes(installed["trl"], FOLDERS)
+        base = Classes(installed["transformers"], (r"transformers/training_args\.py",)).fields("TrainingArguments")
+        tables |= {name: table for kind in ("configs", "trainers") for name, table in trl[kind].items()}
+        for name in CONFIGS:
+            actual[name] = (base if classes.inherits(name, "TrainingArguments") else {}) | classes.fields(name)
+        actual |= {name: classes.arguments(name) for name in TRAINERS} | {"TrainingArguments": base}
+    if "verl" in installed:
+        tables["verl"] = json.loads((FOLDER / "verl_changes.json").read_text(encoding="utf-8"))["keys"]
+        actual["verl"] = verl_keys(installed["verl"])
+    return [
+        f"{name}.{key}: the table ends with {entries[-1]}, installed is {actual[name].get(key, 'nothing')}"
+        for name, table in tables.items()
+        for key, entries in table.items()
+        if actual[name] and entries[-1].get("default", "nothing") != actual[name].get(key, "nothing")
+    ]
+
+
 def main() -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--cache", type=Path, help="folder for the wheels, outside the repository")
+    parser.add_argument("--check", action="store_true", help="exit 1 where the tables are not the installed packages'")
     args = parser.parse_args()
+    if args.check:
+        print("\n".join(lines := outdated()) or "the tables end with what is installed")
+        return int(bool(lines))
+    if args.cache is None:
+        parser.error("got no --cache; expected a folder for the wheels; try --cache /tmp/wheels")
     args.cache.mkdir(parents=True, exist_ok=True)
     packages = {package: wheels(package, args.cache) for package in OLDEST}
     tables = {
