@@ -6,55 +6,28 @@ import re
 from programs.migrate.tables import numbers
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
 
-PLAIN = (
-    *(
-        "learning_rate",
-        "lr_scheduler_type",
-        "num_train_epochs",
-        "max_steps",
-        "weight_decay",
-        "adam_beta1",
-        "adam_beta2",
-    ),
-    *("adam_epsilon", "max_grad_norm", "optim", "seed", "data_seed", "bf16", "fp16", "gradient_checkpointing"),
-    *(
-        "max_completion_length",
-        "num_iterations",
-        "epsilon",
-        "epsilon_high",
-        "delta",
-        "reward_weights",
-        "sync_ref_model",
-    ),
-    *(
-        "mask_truncated_completions",
-        "top_p",
-        "min_p",
-        "repetition_penalty",
-        "num_generations",
-        "beta",
-        "label_smoothing",
-    ),
-    *("packing", "truncation_mode", "lmbda", "max_new_tokens", "disable_dropout", "center_rewards_coefficient"),
-    *(
-        "importance_sampling_level",
-        "dataset_text_field",
-        "completion_only_loss",
-        "assistant_only_loss",
-        "neftune_noise_alpha",
-    ),
+# Settings that have one name in all versions.
+PLAIN = tuple(
+    "learning_rate lr_scheduler_type num_train_epochs max_steps weight_decay adam_beta1 adam_beta2 adam_epsilon "
+    "max_grad_norm optim seed data_seed bf16 fp16 gradient_checkpointing max_completion_length num_iterations epsilon "
+    "epsilon_high delta reward_weights sync_ref_model mask_truncated_completions top_p min_p repetition_penalty "
+    "num_generations beta label_smoothing packing truncation_mode lmbda max_new_tokens disable_dropout "
+    "center_rewards_coefficient importance_sampling_level dataset_text_field completion_only_loss "
+    "assistant_only_loss neftune_noise_alpha".split()
 )
+# What a version without the setting did.
 NEUTRAL = {
+    "assistant_only_loss": False,
     "disable_dropout": False,
-    "top_p": 1.0,
-    "repetition_penalty": 1.0,
     "epsilon": 0.2,
-    "num_iterations": 1,
-    "sync_ref_model": False,
-} | {
-    "mask_truncated_completions": False,
     "importance_sampling_level": "token",
-    "num_generations": None,
+    "label_smoothing": 0.0,
+    "mask_truncated_completions": False,
+    "num_iterations": 1,
+    "repetition_penalty": 1.0,
+    "sync_ref_model": False,
+    "top_p": 1.0,
+    "truncation_mode": "keep_start",
 }
 
 
