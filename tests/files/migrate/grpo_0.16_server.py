@@ -18,7 +18,5 @@ config = GRPOConfig(
     log_completions=True,
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
-trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset
-)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
 trainer.train()

@@ -3,6 +3,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 BATCH = 8
 
+
 def reward(completions, **kwargs):
     return [float(len(c)) for c in completions]
 
@@ -11,9 +12,7 @@ config = GRPOConfig(
     output_dir="runs/attr",
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
-trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
 config.beta = 0.02
-print(config.learning_rate
-)
+print(config.learning_rate)
 trainer.train()

@@ -16,7 +16,5 @@ config = GRPOConfig(
     use_liger_loss=False,
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
-trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset
-)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
 trainer.train()

@@ -8,6 +8,7 @@ settings = dict(
     mask_truncated_completions=True,
 )
 
+
 def reward(completions, **kwargs):
     return [float(len(c)) for c in completions]
 
@@ -16,7 +17,5 @@ config = GRPOConfig(
     **settings,
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
-trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset
-)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
 trainer.train()

@@ -18,6 +18,9 @@ config = GRPOConfig(
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
 trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[cosine_reward(100), lambda completions: [1.0] * len(completions)], args=config, train_dataset=dataset
+    "Qwen/Qwen2.5-0.5B",
+    reward_funcs=[cosine_reward(100), lambda completions: [1.0] * len(completions)],
+    args=config,
+    train_dataset=dataset,
 )
 trainer.train()

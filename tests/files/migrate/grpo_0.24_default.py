@@ -12,7 +12,5 @@ config = GRPOConfig(
     max_prompt_length=1024,
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
-trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset
-)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
 trainer.train()

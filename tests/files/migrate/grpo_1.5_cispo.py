@@ -13,7 +13,5 @@ config = GRPOConfig(
     max_completion_length=128,
 )
 dataset = load_dataset("json", data_files="rows.jsonl", split="train")
-trainer = GRPOTrainer(
-    "Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset
-)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
 trainer.train()

@@ -5,7 +5,9 @@ from trl import SFTTrainer
 dataset = load_dataset("stanfordnlp/imdb", split="train")
 model = AutoModelForCausalLM.from_pretrained("facebook/opt-350m")
 tokenizer = AutoTokenizer.from_pretrained("facebook/opt-350m")
-args = TrainingArguments(output_dir="/tmp/imdb", per_device_train_batch_size=4, evaluation_strategy="no", warmup_ratio=0.03)
+args = TrainingArguments(
+    output_dir="/tmp/imdb", per_device_train_batch_size=4, evaluation_strategy="no", warmup_ratio=0.03
+)
 trainer = SFTTrainer(
     model,
     args=args,
