@@ -8,7 +8,6 @@ from parts.foundation.messages import UserError
 
 TRL_CHANGES = file_text("trl_changes.json")
 VERL_CHANGES = file_text("verl_changes.json")
-BY_HAND = file_text("by_hand.json")
 # What a TRL config inherits where its table begins later: defaults of transformers that never changed.
 INHERITED = {
     "bf16": False,
@@ -26,12 +25,6 @@ ABSENT = object()  # the default of a setting that a version does not have
 @functools.cache
 def changes(package: str) -> dict:
     return json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
-
-
-@functools.cache
-def by_hand(package: str) -> list[dict]:
-    """What no signature shows, with the old package's file and line."""
-    return [entry for entry in json.loads(BY_HAND) if entry["package"] == package]
 
 
 def numbers(version: str) -> tuple[int, ...]:
