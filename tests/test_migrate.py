@@ -127,6 +127,13 @@ def test_rewards_take_what_the_trainer_passes(old, new, tmp_path, capsys):
     assert old not in text and new in text
 
 
+def test_a_reward_of_two_trainers_is_mended_once(tmp_path, capsys):
+    text = (FILES / "grpo_0.15_countdown.py").read_text()
+    (tmp_path / "old.py").write_text(text + text[text.index("trainer = ") :])
+    _, _, text = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.15")
+    assert text.count("**kwargs") == 2
+
+
 def test_rewards_that_a_function_makes(tmp_path, capsys):
     _, _, text = migrated(tmp_path, capsys, FILES / "grpo_0.19_factory.py", "--from", "trl==0.19")
     assert "def cosine(completions, answer, **kwargs):" in text and "lambda completions, **kwargs:" in text

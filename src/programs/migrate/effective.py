@@ -119,6 +119,8 @@ def effective(run: TrlRun) -> dict:
         length = shown(run, name)
         if run.config in ("SFTConfig", "GKDConfig") and numbers(run.version) < (0, 16):
             length = shown(run, "max_seq_length") or shown(run, "max_length") or 1024
+        if run.config == "DPOConfig" and numbers(run.version) < (0, 12):
+            length = length or 512
         if run.config not in SAMPLING:
             settings[name] = length
     for name in PLAIN:

@@ -137,6 +137,8 @@ def preferences(run: TrlRun, report: Report) -> Iterator[Change]:
     """DPO: the SFT term by its new name."""
     if run.config != "DPOConfig":
         return
+    if run.before("0.12") and run.value("max_length") is None:
+        yield changed("max_length", "512", "0.12", "the length where nothing was said", "1024")
     if run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
         kinds, alpha = run.text("loss_type") if run.has("loss_type") else '"sigmoid"', run.text("rpo_alpha")
         row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")

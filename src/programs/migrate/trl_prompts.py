@@ -58,7 +58,7 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
         text = SAMPLED.replace("[row[-{limit}:] for row in ids]", "ids") if limit is None else SAMPLED
         values = {"special": special, "plain": "" if has_bos else ": no BOS token", "limit": keep}
     elif run.config == "DPOConfig" and run.before("0.29"):
-        if limit is None and run.before("0.14"):
+        if limit is None and run.before("0.12"):
             limit, shown = 128, "128"
         if limit in (None, -1):
             return None
