@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from parts.data.verl_keys import ACTOR, FSDP, MODEL, OFF, REF, ROLLOUT
 from parts.learning.optimizer import learning_rates
 from programs.verl_train.hydra import Override
-from programs.verl_train.names import ACTOR, COMPUTE, DTYPES, FSDP, MEGATRON, MODEL, OFF, OPTIM, REF, ROLLOUT
+from programs.verl_train.names import COMPUTE, DTYPES, MEGATRON, OPTIM
 from programs.verl_train.overrides import (
     Layout,
     algorithm_overrides,

@@ -10,6 +10,7 @@ import shlex
 import tempfile
 from pathlib import Path
 
+from parts.data.verl_keys import ACTOR
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.learning.presets import is_own
@@ -21,7 +22,7 @@ from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.known_names import name_findings
-from programs.verl_train.names import ACTOR, ADVANTAGES, KWARGS, OWN_NAME, SAMPLER
+from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
 from programs.verl_train.rewards import bits_of

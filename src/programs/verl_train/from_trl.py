@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.rows import read_rows
+from parts.data.verl_keys import MODEL
 from parts.foundation.dialect import flag_values
 from parts.foundation.messages import need, say
 from parts.foundation.settings import yaml_flags
 from parts.rewards.extracts import extract
-from programs.verl_train.names import MODEL
 from programs.verl_train.settings import Config, given_flags
 from programs.verl_train.trl_source import ARGUMENTS, PEFT_DEFAULTS, TRL_DEFAULTS, TrlSource, name_of
 from programs.verl_train.trl_trial import trial_of

@@ -9,12 +9,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from parts.data.verl_keys import ACTOR, CORRECTION, ROLLOUT, advice_today
 from parts.foundation.messages import UserError, need, say, suggest
 from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings, value_findings
 from programs.verl_train.hydra import Override
 from programs.verl_train.known_names import name_findings
 from programs.verl_train.model_files import parquet_length
-from programs.verl_train.names import ACTOR, CORRECTION, ROLLOUT, advice_today
 from programs.verl_train.settings import INSTALL, VERL, Config
 
 LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")

@@ -1,22 +1,9 @@
 """The names in verl's configuration where verl is not installed, from assets/verl_keys.txt."""
 
-from parts.foundation.bundle import BUNDLE
+from parts.data.verl_keys import NAMES_FILE, known_names
 from parts.foundation.messages import suggest
 from programs.verl_train.hydra import Override
 from programs.verl_train.settings import VERL
-
-NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
-
-
-def known_names(engine: str) -> set[str]:
-    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
-    names, has_engine = set(), False
-    for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
-        where, section, *leaves = line.split()
-        has_engine = has_engine or where == engine
-        if where in ("*", engine):
-            names |= {f"{section}.{leaf}".lstrip(".") for leaf in leaves}
-    return names if has_engine else set()
 
 
 def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:

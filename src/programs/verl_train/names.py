@@ -1,6 +1,6 @@
 """What verl calls each setting, and what it refuses or ignores."""
 
-import re
+from parts.data.verl_keys import ACTOR, CORRECTION
 
 ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
     "gae": "gae",
@@ -38,14 +38,12 @@ AGGREGATIONS = {
 OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
 OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
-OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 
-ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
-OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+OPTIM, MEGATRON = f"{ACTOR}.optim", f"{ACTOR}.megatron"
 COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
-POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
+POLICY_LOSS = f"{ACTOR}.policy_loss"
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
@@ -107,56 +105,6 @@ NOTES = IDLE_IN_VERL | {
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
-# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
-# that is a whole section, the keys of the old one stand below it.
-IGNORED, GONE = "ignores it", "no longer has it"
-TODAY = {
-    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
-    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
-    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
-    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
-    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
-    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
-    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
-    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
-    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
-    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
-    "reward_model": (IGNORED, "the section reward"),
-    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
-    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
-    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
-    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
-    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
-    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
-    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
-    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
-    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
-    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
-    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
-    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
-    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
-    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
-    "data.datagen": (GONE, "data.custom_cls"),
-    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
-    "data.reward_fn_key": (IGNORED, "the column data_source"),
-    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
-    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
-    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
-    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
-    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
-    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
-    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
-    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
-    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
-    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
-    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
-    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
-    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
-    "ray_init": (GONE, "ray_kwargs.ray_init"),
-}
-
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
@@ -173,15 +121,3 @@ TRAPS = {
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
 }
-
-
-def advice_today(key: str, value: str) -> tuple[str, str] | None:
-    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
-    value = value.strip().lower()
-    for trap in sorted(TODAY, key=len, reverse=True):
-        name, _, only = trap.partition("=")
-        if (key == name or key.startswith(f"{name}.")) and only in ("", value):
-            effect, instead = TODAY[trap]
-            is_section = re.fullmatch(r"\+?[\w.]+", instead)
-            return effect, instead + key.removeprefix(name) if is_section else instead
-    return None

@@ -5,23 +5,18 @@ from pathlib import Path
 
 from parts.data.chat import template_settings
 from parts.data.pass_band import band_of
+from parts.data.verl_keys import ACTOR, CORRECTION, FSDP, MODEL, OFF, ROLLOUT
 from programs.verl_train.names import (
-    ACTOR,
     ADVANTAGES,
     AGGREGATIONS,
-    CORRECTION,
     DTYPES,
-    FSDP,
     KWARGS,
     LOSSES,
     MEGATRON,
-    MODEL,
-    OFF,
     OLD_TRAINER,
     OWN_LOSS_MODULE,
     OWN_NAME,
     POLICY_LOSS,
-    ROLLOUT,
     SAMPLER,
 )
 from programs.verl_train.rewards import REWARD_ERROR

@@ -3,12 +3,13 @@
 import re
 
 from parts.data.pass_band import check_band
+from parts.data.verl_keys import advice_today
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import need, say
 from parts.learning.own_functions import own_function
 from parts.learning.presets import GROUPED, check_config, is_own
 from parts.networks.models import refuse_adapter
-from programs.verl_train.names import FIXED, IDLE_IN_VERL, NOTES, OLD_TRAINER, TRAPS, advice_today
+from programs.verl_train.names import FIXED, IDLE_IN_VERL, NOTES, OLD_TRAINER, TRAPS
 from programs.verl_train.settings import VERL, Config
 
 ACTIONS = ("print", "export", "check", "run", "submit", "slurm")

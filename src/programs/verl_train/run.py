@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from parts.data.verl_keys import ROLLOUT
 from parts.foundation.messages import need, say, tell
 from parts.running.output_folder import follow_umask
 from programs.verl_train.checks import missing_engine, need_verl
@@ -17,7 +18,6 @@ from programs.verl_train.environment_job import need_sound_job
 from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import say_findings
 from programs.verl_train.model_files import safetensors_header
-from programs.verl_train.names import ROLLOUT
 from programs.verl_train.overrides import Layout
 from programs.verl_train.refusals import split_override
 from programs.verl_train.rewards import REWARD_ERROR

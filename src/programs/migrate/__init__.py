@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "trl==1.16.0"]  # all but pyyaml for --check
+# ///
+"""Make an old TRL script or verl job run on today's packages, as the same run.
+
+The new file is the old one, edited in place; nothing of it is run but by --check. Each changed line is a line of the
+table: what it says, the version that changed it, why, and what today's package would do without it. Defaults that
+changed are written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today stands
+at the top. Without --from the version is found by a pin, or by the names that the file uses.
+
+Deliberately left out: main modules of verl's recipes, which are named; values that bash computes.
+
+    python scripts/migrate.py train.py --from trl==0.14 --out new.py            # a script, or a notebook
+    python scripts/migrate.py train.py --from trl==0.14 --check --data rows.jsonl  # one step of it, on the CPU
+    python scripts/migrate.py run.sh --from verl==0.3 --out new.sh              # a job, or its YAML
+    python scripts/migrate.py grpo.yaml --from trl==0.14 --out new.yaml         # settings of TRL's command line
+
+Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
+"""
+
+ROOMS = (
+    "tables",
+    "versions",
+    "edits",
+    "python_source",
+    "trl_names",
+    "trl_run",
+    "trl_meanings",
+    "trl_arguments",
+    "trl_prompts",
+    "trl_rewards",
+    "trl_models",
+    "trl_calls",
+    "trl_version",
+    "effective",
+    "job_files",
+    "trl_yaml",
+    "verl_run",
+    "trial",
+    "command",
+)

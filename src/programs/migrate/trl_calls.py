@@ -1,0 +1,302 @@
+"""Trainers, imports and names of a script that trains with TRL."""
+
+import ast
+
+from programs.migrate.edits import Edit, Report, Row
+from programs.migrate.python_source import PythonSource
+from programs.migrate.tables import changes, entry_at, newest, numbers
+from programs.migrate.trl_arguments import add_to_call, planned, write_arguments
+from programs.migrate.trl_meanings import Change
+from programs.migrate.trl_models import mend_loading
+from programs.migrate.trl_names import CARRIED, GONE_NAMES, GONE_TRAINERS, LOSSLESS, RENAMED
+from programs.migrate.trl_prompts import cut_prompts, text_as_it_is
+from programs.migrate.trl_rewards import mend_rewards
+from programs.migrate.trl_run import CONFIGS, UNKNOWN, TrlRun
+
+PLACES = {  # the first arguments of a trainer, by their places
+    "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
+    "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
+    "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "DPOTrainer": ("model", "ref_model"),
+    "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
+}
+NEW_ARGUMENTS = {"tokenizer": "processing_class", "reward_model": "reward_funcs", "config": "args"} | {
+    "reward_processing_class": "reward_processing_classes"
+}
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """Calls of TRL's trainers, and of the script's own classes that are made of one."""
+    calls = [(name, call) for name in CONFIGS for call in source.calls.get(name, [])]
+    for name, definition in source.definitions.items():
+        for base in getattr(definition, "bases", []):
+            if source.name_of(base) in CONFIGS:
+                calls += [(source.name_of(base), call) for call in source.calls.get(name, [])]
+    return sorted(calls, key=lambda pair: source.span(pair[1]))
+
+
+def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
+    """(The call that makes the trainer's args, what stands there)."""
+    arguments, _ = source.arguments(call)
+    places = PLACES.get(trainer, ())
+    node = next((arguments[n].value for n in ("args", "config") if n in arguments), None)
+    if node is None and "args" in places and len(call.args) > places.index("args"):
+        node = call.args[places.index("args")]
+    made = source.resolved(node)
+    if isinstance(made, ast.Name):  # bound more than once, or changed behind its call
+        makers = [
+            n.value
+            for n in ast.walk(source.tree)
+            if isinstance(n, ast.Assign)
+            and isinstance(n.value, ast.Call)
+            and getattr(n.targets[0], "id", "") == made.id
+        ]
+        made = makers[0] if len(makers) == 1 else made
+    return (made if isinstance(made, ast.Call) and is_config(source, made) else None), node
+
+
+def is_config(source: PythonSource, call: ast.Call) -> bool:
+    name = source.name_of(call)
+    return name in CONFIGS.values() or name == "TrainingArguments" or config_base(source, name) is not None
+
+
+def config_base(source: PythonSource, name: str) -> str | None:
+    """TRL's config under a class of the script."""
+    bases = getattr(source.definitions.get(name), "bases", [])
+    return next((source.name_of(b) for b in bases if source.name_of(b) in CONFIGS.values()), None)
+
+
+class TrlMigration:
+    """One script from one version of TRL to the newest."""
+
+    def __init__(self, source: PythonSource, version: str):
+        self.source, self.version, self.report = source, version, Report()
+        self.runs: list[TrlRun] = []
+        self.imports: dict[str, set[str]] = {"trl": set(), "transformers": set()}
+        self.done: set[int] = set()
+
+    def migrate(self) -> Report:
+        for trainer, call in trainer_calls(self.source):
+            if trainer in GONE_TRAINERS or (trainer == "RLOOTrainer" and numbers(self.version) < (0, 22)):
+                self.carry_over(trainer, call)
+            else:
+                self.trainer(trainer, call)
+        self.lone_configs()
+        self.imports["transformers"] |= mend_loading(self.source, self.version, self.report)
+        self.names()
+        self.add_imports()
+        return self.report
+
+    def lone_configs(self) -> None:
+        """Configs that no trainer of this file takes, as those that a function returns."""
+        for config in CONFIGS.values():
+            for call in self.source.calls.get(config, []):
+                if id(call) not in self.done and config not in ("PPOConfig", "PPOv2Config"):
+                    self.config(TrlRun(self.source, config, self.version, call), call, {})
+
+    def trainer(self, trainer: str, call: ast.Call) -> None:
+        source, report = self.source, self.report
+        config = CONFIGS[trainer]
+        made, node = config_call(source, trainer, call)
+        arguments, unseen = source.arguments(call)
+        run = TrlRun(source, config, self.version, made)
+        moved = self.moved_arguments(trainer, arguments, run)
+        plan = planned(run, report)
+        new_class = cut_prompts(run, trainer, plan, report) or text_as_it_is(run, trainer, moved, arguments)
+        plan |= moved
+        place = source.place(source.span(call)[0])
+        if made is not None and id(made) not in self.done:
+            self.config(run, made, plan)
+        elif made is None and node is None and not unseen:
+            self.add_config(run, trainer, call, plan)
+        elif made is None:
+            shown = source.code(node) if node is not None else f"**{source.code(unseen[0])}"
+            why = "made at run time: its settings cannot be seen"
+            nearest = (
+                f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {config}"
+            )
+            report.refuse(place, f"args={shown}", why, nearest)
+        self.edit_trainer(trainer, call, arguments, new_class)
+        if config in ("GRPOConfig", "RLOOConfig", "OnlineDPOConfig"):
+            rewards = arguments["reward_funcs"].value if "reward_funcs" in arguments else None
+            if rewards is None and "reward_funcs" in PLACES.get(trainer, ()) and len(call.args) > 1:
+                rewards = call.args[1]
+            mend_rewards(source, rewards, report)
+
+    def config(self, run: TrlRun, call: ast.Call, plan: dict[str, Change]) -> None:
+        """Edit the call of a config, once."""
+        self.done.add(id(call))
+        plan = plan or planned(run, self.report)
+        add_to_call(run, call, write_arguments(run, plan, self.report), self.report)
+        self.runs.append(run)
+        if self.source.name_of(call) == "TrainingArguments":
+            start, end = self.source.span(call.func)
+            row = Row(f"{run.config}(…)", "0.13", "the trainer's own class, which has its settings", "other defaults")
+            self.report.edit(start, end, run.config, row)
+            self.imports["trl"].add(run.config)
+
+    def add_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> None:
+        """Give a trainer without args a config with the old defaults."""
+        self.runs.append(run)
+        additions = [change for change in plan.values() if change.text is not None]
+        if not additions:
+            return
+        model = self.source.arguments(call)[0].get("model")
+        try:
+            name = str(self.source.value(model.value)).split("/")[-1] if model else "trainer"
+        except ValueError:
+            name = "trainer"
+        folder = f'"{name}-{trainer.removesuffix("Trainer")}"'
+        inside = ", ".join(f"{c.new_name or c.name}={c.text}" for c in additions)
+        start = Row(
+            f"args={run.config}(output_dir={folder}, …)", newest("trl"), "defaults then, as none were given", ""
+        )
+        rows = [(f"args={run.config}(output_dir={folder}, {inside})", start)]
+        self.report.edits += self.source.additions(call, rows)
+        end = self.source.span(call)[1]
+        for change in additions:
+            self.report.edit(end, end, "", change.row)
+        self.imports["trl"].add(run.config)
+
+    def moved_arguments(self, trainer: str, arguments: dict, run: TrlRun) -> dict[str, Change]:
+        """Arguments of the trainer that are the config's today; the trainer's won over it."""
+        table, moved = changes("trl")["trainers"].get(trainer, {}), {}
+        for name, argument in arguments.items():
+            entry = entry_at(table.get(name, []), newest("trl"))
+            if not entry or not entry.get("gone") or name in NEW_ARGUMENTS or name in LOSSLESS or name == "model_init":
+                continue
+            new, text = RENAMED.get(name) or name, self.source.code(argument.value)
+            run.of_trainer[name] = argument
+            row = Row(f"{new}={text}", entry["since"], "an argument of the config now", "TypeError")
+            if name != "max_prompt_length" and new not in run.arguments:  # cut_prompts has that one
+                moved[new] = Change(new, text, row)
+        return moved
+
+    def edit_trainer(self, trainer: str, call: ast.Call, arguments: dict, new_class: tuple[str, str] | None) -> None:
+        source, report = self.source, self.report
+        table = changes("trl")["trainers"].get(trainer, {})
+        for name, argument in arguments.items():
+            entry = entry_at(table.get(name, []), newest("trl"))
+            if name == "tokenizer":
+                entry = {"since": "0.12", "gone": True}
+            if not entry or not entry.get("gone"):
+                continue
+            since, new = entry["since"], NEW_ARGUMENTS.get(name)
+            if new and new not in arguments:
+                text = f'"{new}"' if argument.quoted else new
+                row = Row(f"{new}={source.code(argument.value)}", since, f"the new name of {name}", "TypeError")
+                report.edit(argument.start, argument.name_end, text, row)
+                continue
+            if name in ("judge", "model_init"):
+                near = {"judge": "a reward function that asks the judge", "model_init": "model="}[name]
+                report.refuse(source.place(argument.start), name, f"gone since {since}", near)
+            row = Row("", since, f"{name} is no argument of {trainer}", "TypeError")
+            report.edit(*source.removal(argument), "", row)
+        if trainer == "SFTTrainer" and "formatting_func" in arguments and numbers(self.version) < (0, 17):
+            self.format_rows(arguments)
+        if new_class:
+            name, text = new_class
+            self.insert_class(call, name, text)
+            start, end = source.span(call.func)
+            why = "as the class above does: " + (
+                "texts got no end token" if trainer == "SFTTrainer" else "prompts were cut"
+            )
+            row = Row(f"{name}(…)", "0.17" if trainer == "SFTTrainer" else "0.28", why, "another text")
+            report.edit(start, end, name, row)
+            if isinstance(call.func, ast.Attribute):
+                self.imports["trl"].add(trainer)
+
+    def format_rows(self, arguments: dict) -> None:
+        """A formatting_func that took a batch and returned its texts, for one row."""
+        argument, source = arguments["formatting_func"], self.source
+        function = source.definitions.get(source.code(argument.value))
+        nodes = ast.walk(function) if function else []
+        returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
+        lists = any(isinstance(n, ast.List | ast.ListComp) for n in returned) or any(
+            isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "append"
+            for n in ast.walk(function or ast.Pass())
+        )
+        packs = any(run.value("packing") not in (False, None) for run in self.runs)
+        if lists or (numbers(self.version) < (0, 15) and not packs):
+            text = f"lambda row: {source.code(argument.value)}({{key: [value] for key, value in row.items()}})[0]"
+            row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
+            self.report.edit(*source.span(argument.value), text, row)
+
+    def insert_class(self, call: ast.Call, name: str, text: str) -> None:
+        """Put a class behind the last import at the top of the file, once."""
+        if any(f"class {name}(" in edit.text for edit in self.report.edits):
+            return
+        imports = [n for n in self.source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+        inside = [n for n in imports if n.lineno < call.lineno]
+        end = self.source.span(inside[-1])[1] if inside else 0
+        line_end = self.source.text.find("\n", end)
+        end = len(self.source.text) if line_end < 0 else line_end
+        self.report.edit(end, end, text.rstrip("\n"), None)
+
+    def carry_over(self, trainer: str, call: ast.Call) -> None:
+        """A trainer that is gone: the command of this bundle with its settings."""
+        source, config = self.source, CONFIGS[trainer]
+        calls = source.calls.get(config, [])
+        run = TrlRun(source, config, self.version, calls[0] if calls else None)
+        flags = {}
+        for flag, names in CARRIED.items():
+            name = next((n for n in names if run.has(n)), None)
+            if name and run.value(name) is not UNKNOWN:
+                flags[flag] = run.value(name)
+        target = GONE_TRAINERS.get(trainer, "scripts/ppo_train.py --advantage rloo")
+        shown = " ".join(f"--{flag} {value}" for flag, value in flags.items())
+        unknown = [n for n in run.arguments if run.value(n) is UNKNOWN]
+        why = f"{trainer} of {self.version} has no successor in TRL"
+        nearest = f"python {target} {shown}".rstrip() + f" (known at run time only: {', '.join(unknown)})" * bool(
+            unknown
+        )
+        self.report.refuse(source.place(source.span(call)[0]), trainer, why, nearest)
+        self.done |= {id(c) for c in calls}
+
+    def names(self) -> None:
+        """Imports from TRL that moved or are gone."""
+        for node in ast.walk(self.source.tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").split(".")[0] == "trl":
+                continue
+            moved = {}
+            for alias in node.names:
+                entry = entry_at(changes("trl")["modules"].get(alias.name, []), newest("trl"))
+                is_gone_today = not entry or entry.get("gone")
+                if is_gone_today and GONE_NAMES.get(alias.name):
+                    place = self.source.place(self.source.span(node)[0])
+                    self.report.refuse(place, alias.name, "no longer in trl", GONE_NAMES[alias.name])
+                elif not is_gone_today and ("experimental" in entry["at"] or "experimental" in node.module):
+                    if entry["at"] != node.module:
+                        moved.setdefault(entry["at"], []).append((alias, entry["since"]))
+            if moved:
+                self.move_imports(node, moved)
+
+    def move_imports(self, node: ast.ImportFrom, moved: dict[str, list]) -> None:
+        """Write a statement again: what stays, and a line for each new module."""
+        gone = [alias for pairs in moved.values() for alias, _ in pairs]
+        kept = [self.source.code(alias) for alias in node.names if alias not in gone]
+        lines = [f"from {node.module} import {', '.join(kept)}"] if kept else []
+        lines += [f"from {at} import {', '.join(self.source.code(a) for a, _ in pairs)}" for at, pairs in moved.items()]
+        start, end = self.source.span(node)
+        indent = " " * node.col_offset
+        since = next(iter(moved.values()))[0][1]
+        row = Row("; ".join(lines[bool(kept) :]), since, "its new place", "ImportError")
+        self.report.edit(start, end, f"\n{indent}".join(lines), row)
+
+    def add_imports(self) -> None:
+        """Import the names that the edits use."""
+        for module, names in self.imports.items():
+            for name in sorted(names - {*self.source.imports}):
+                nodes = [
+                    n
+                    for n in ast.walk(self.source.tree)
+                    if isinstance(n, ast.ImportFrom) and n.module == module and n.level == 0
+                ]
+                row = Row(f"from {module} import {name}", newest("trl"), "used by the lines below", "NameError")
+                if nodes:
+                    end = self.source.span(nodes[0].names[-1])[1]
+                    self.report.edits.insert(0, Edit(end, end, f", {name}", row))  # before a class at that place
+                    continue
+                first = next((n for n in self.source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+                start = self.source.span(first)[0] if first else 0
+                self.report.edit(start, start, f"from {module} import {name}\n", row)

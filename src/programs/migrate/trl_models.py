@@ -1,0 +1,78 @@
+"""Loading models: names and defaults of transformers that changed, and Unsloth's loader."""
+
+import ast
+
+from programs.migrate.edits import Report, Row
+from programs.migrate.python_source import PythonSource
+from programs.migrate.tables import numbers
+from programs.migrate.trl_run import transformers_of
+
+NEW_NAMES = {"torch_dtype": "dtype", "use_auth_token": "token"}
+QUANTISED = ("load_in_4bit", "load_in_8bit")
+SINCE = "transformers 5.0"
+
+
+def is_model(source: PythonSource, call: ast.Call) -> bool:
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    name = source.name_of(owner) if owner is not None else ""
+    return name.startswith("AutoModel") or name.endswith(("ForCausalLM", "ForSequenceClassification"))
+
+
+def rename_arguments(source: PythonSource, arguments: dict, report: Report) -> None:
+    for old, new in NEW_NAMES.items():
+        if old in arguments and new not in arguments:
+            argument = arguments[old]
+            text = f'"{new}"' if argument.quoted else new
+            row = Row(f"{new}={source.code(argument.value)}", SINCE, f"the new name of {old}", "ignored: fp32")
+            report.edit(argument.start, argument.name_end, text, row)
+
+
+def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]:
+    """Edit calls of from_pretrained; names that the script has to import from transformers."""
+    wanted = set()
+    for call in source.calls.get("from_pretrained", []):
+        if not is_model(source, call):
+            continue
+        arguments, unseen = source.arguments(call)
+        rename_arguments(source, arguments, report)
+        bits = [n for n in QUANTISED if n in arguments]
+        for name in bits:
+            argument = arguments[name]
+            text = f"quantization_config=BitsAndBytesConfig({name}={source.code(argument.value)})"
+            row = Row(text, SINCE, f"{name} is no longer an argument", "TypeError")
+            if argument.quoted or len(bits) > 1 or "quantization_config" in arguments:
+                place = source.place(argument.start)
+                report.refuse(place, name, "no longer an argument", "quantization_config=BitsAndBytesConfig(…)")
+                continue
+            report.edit(argument.start, argument.end, text, row)
+            wanted.add("BitsAndBytesConfig")
+        is_old = numbers(transformers_of(version)) < (5, 0)
+        if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
+            kind = "float16" if bits or "quantization_config" in arguments else "float32"
+            row = Row(f'dtype="{kind}"', SINCE, "the default then", "that of the checkpoint")
+            report.edits += source.additions(call, [(f'dtype="{kind}"', row)])
+    for argument in model_kwargs(source):
+        rename_arguments(source, argument, report)
+    return wanted
+
+
+def model_kwargs(source: PythonSource) -> list[dict]:
+    """Dictionaries that are given as model_init_kwargs, as arguments."""
+    nodes = [k.value for calls in source.calls.values() for call in calls for k in call.keywords]
+    keys = [k.arg for calls in source.calls.values() for call in calls for k in call.keywords]
+    named = [n for n, key in zip(nodes, keys, strict=True) if key and key.endswith("model_init_kwargs")]
+    named += [
+        node.value
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "").endswith("model_init_kwargs")
+    ]
+    found = []
+    for node in {id(source.resolved(n)): source.resolved(n) for n in named}.values():
+        spread = ast.Call(func=ast.Name("dict"), args=[], keywords=[])
+        if isinstance(node, ast.Dict):
+            spread.keywords = [ast.keyword(arg=None, value=node)]
+            ast.copy_location(spread.keywords[0], node)
+            found.append(source.arguments(spread)[0])
+        elif isinstance(node, ast.Call):
+            found.append(source.arguments(node)[0])
+    return found

@@ -1,0 +1,18 @@
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+
+def reward(completions, **kwargs):
+    return [float(len(c)) for c in completions]
+
+
+config = GRPOConfig(
+    output_dir="runs/liger",
+    use_liger_loss=True,
+    bf16=True,
+    group_by_length=False,
+    overwrite_output_dir=True,
+)
+dataset = load_dataset("json", data_files="rows.jsonl", split="train")
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=[reward], args=config, train_dataset=dataset)
+trainer.train()

@@ -1,0 +1,311 @@
+"""scripts/migrate.py: old TRL scripts and verl jobs, edited in place so that the run stays the same."""
+
+import ast
+import json
+import re
+import shutil
+
+import pytest
+from conftest import ROOT, TINY_LM, load_script, run_script
+
+migrate = load_script("migrate")
+FILES = ROOT / "tests" / "files" / "migrate"
+
+
+def version_of(name: str) -> str:
+    package = "verl" if name.startswith("verl") else "trl"
+    return f"{package}==" + re.search(r"_(\d+[.]\d+)", name)[1]
+
+
+def migrated(tmp_path, capsys, file, *flags: str) -> tuple[int, dict, str]:
+    """(Exit code, the table, the new text)."""
+    out = tmp_path / f"new{file.suffix}"
+    code = migrate.main([str(file), "--out", str(out), "--json", *flags])
+    said = capsys.readouterr()
+    assert said.out, said.err
+    return code, json.loads(said.out), out.read_text(encoding="utf-8")
+
+
+def settings_of(text: str, call: str) -> dict[str, str]:
+    """Arguments of a call as source."""
+    (node,) = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and ast.unparse(n.func) == call]
+    return {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+
+
+# Written by hand from the old packages' sources: what the new script has to say. None: no longer there.
+GRPO_014 = {
+    "beta": "0.04",
+    "bf16": "False",
+    "generation_kwargs": "{'temperature': 0.9}",
+    "gradient_accumulation_steps": "8",
+    "gradient_checkpointing": "False",
+    "loss_type": "'grpo'",
+    "max_completion_length": "256",
+    "per_device_train_batch_size": "8",
+    "temperature": "1.0",
+    "top_k": "50",
+    "use_bias_correction_kl": "False",
+}
+EXPECTED = {
+    "grpo_0.14_tldr.py": ("GRPOConfig", GRPO_014),
+    "grpo_0.14_gsm8k.py": (
+        "GRPOConfig",
+        {"per_device_train_batch_size": "1 * GENERATIONS", "warmup_steps": "0.1", "warmup_ratio": None, "bf16": "True"}
+        | {"max_prompt_length": None, "gradient_accumulation_steps": "4", "max_completion_length": "786"},
+    ),
+    "grpo_0.15_countdown.py": (
+        "GRPOConfig",
+        {"temperature": "1.0", "generation_kwargs": None, "loss_type": "'grpo'", "per_device_train_batch_size": "8"}
+        | {"model_init_kwargs": "{'dtype': 'bfloat16', 'attn_implementation': 'sdpa'}"},
+    ),
+    "grpo_0.16_server.py": (
+        "GRPOConfig",
+        {"loss_type": "'bnpo'", "temperature": "0.9", "vllm_importance_sampling_correction": "False"}
+        | {"vllm_mode": "'server'", "top_k": "50", "generation_kwargs": None, "max_completion_length": "1024"},
+    ),
+    "grpo_0.17_dr_grpo.py": ("GRPOConfig", {"loss_type": "'dr_grpo'", "beta": "0.0", "use_bias_correction_kl": None}),
+    "grpo_0.17_attributes.py": ("GRPOConfig", {"loss_type": "'bnpo'", "temperature": "0.9", "beta": None}),
+    "grpo_0.20_sequence.py": ("GRPOConfig", {"top_k": "0", "loss_type": "'bnpo'", "use_bias_correction_kl": None}),
+    "grpo_0.22_liger.py": ("GRPOConfig", {"use_liger_kernel": "True", "train_sampling_strategy": "'random'"}),
+    "grpo_0.24_default.py": ("GRPOConfig", {"loss_type": None, "use_bias_correction_kl": "False", "top_k": None}),
+    "grpo_0.27_plain.py": ("GRPOConfig", {"warmup_steps": "0.05", "max_prompt_length": None}),
+    "sft_0.11_imdb.py": (
+        "SFTConfig",
+        {"packing": "True", "packing_strategy": "'wrapped'", "max_length": "512", "dataset_text_field": "'question'"}
+        | {"learning_rate": "5e-05", "eval_strategy": "'no'"},
+    ),
+    "sft_0.16_chat.py": ("SFTConfig", {"max_length": "2048", "packing_strategy": "'wrapped'", "max_seq_length": None}),
+    "dpo_0.11_arguments.py": ("DPOConfig", {"beta": "0.2", "max_length": "128", "truncation_mode": "'keep_end'"}),
+    "dpo_0.19_rpo.py": ("DPOConfig", {"loss_type": "['sigmoid', 'sft']", "loss_weights": "[1.0, 0.5]"}),
+    "reward_0.15.py": ("RewardConfig", {"bf16": "False", "learning_rate": "1e-05"}),
+    "rloo_0.23.py": ("RLOOConfig", {"beta": "0.1", "kl_coef": None, "num_generations": "4"}),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_old_script_says_its_old_defaults(name, tmp_path, capsys):
+    before = (FILES / name).read_bytes()
+    code, table, text = migrated(tmp_path, capsys, FILES / name, "--from", version_of(name))
+    call, expected = EXPECTED[name]
+    settings = settings_of(text, call)
+    assert {key: settings.get(key) for key in expected} == expected
+    assert code == 0 and not table["not_expressible"]
+    assert [row for row in table["effective"] if not row["same"]] == []
+    assert (FILES / name).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in FILES.iterdir() if p.suffix in (".py", ".sh", ".yaml")))
+def test_what_was_migrated_does_not_change_again(name, tmp_path, capsys):
+    out = tmp_path / f"new{(FILES / name).suffix}"
+    migrate.main([str(FILES / name), "--from", version_of(name), "--out", str(out)])
+    again = tmp_path / f"again{out.suffix}"
+    capsys.readouterr()
+    code = migrate.main([str(out), "--from", version_of(name), "--out", str(again)])
+    said = capsys.readouterr().out
+    unchanged = "recipe" in name or "1.12" in name or "1.5" in name or "0.8" in name
+    assert code == 3 if "main_dapo" in out.read_text() else code == 0
+    assert unchanged or ("was migrated before" in said and not again.exists())
+
+
+def test_names_comments_and_order_stay(tmp_path, capsys):
+    """Without the lines of the table, the new script is the old one."""
+    _, table, text = migrated(tmp_path, capsys, FILES / "grpo_0.18_dict.py", "--from", "trl==0.18")
+    assert '    output_dir="runs/dict",  # where it goes\n    use_cpu=False,\n' in text
+    assert "    **settings,\n" in text and "def reward(completions, **kwargs):" in text
+    assert {row["since"] for row in table["changes"]} >= {"0.19", "0.22", "1.10"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def format_reward(completions, answer):", "def format_reward(completions, answer, **kwargs):"),
+        ("def length_reward(prompts, completions):", "def length_reward(prompts, completions, **kwargs):"),
+    ],
+)
+def test_rewards_take_what_the_trainer_passes(old, new, tmp_path, capsys):
+    _, _, text = migrated(tmp_path, capsys, FILES / "grpo_0.15_countdown.py", "--from", "trl==0.15")
+    assert old not in text and new in text
+
+
+def test_a_reward_of_two_trainers_is_mended_once(tmp_path, capsys):
+    text = (FILES / "grpo_0.15_countdown.py").read_text()
+    (tmp_path / "old.py").write_text(text + text[text.index("trainer = ") :])
+    _, _, text = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.15")
+    assert text.count("**kwargs") == 2
+
+
+def test_rewards_that_a_function_makes(tmp_path, capsys):
+    _, _, text = migrated(tmp_path, capsys, FILES / "grpo_0.19_factory.py", "--from", "trl==0.19")
+    assert "def cosine(completions, answer, **kwargs):" in text and "lambda completions, **kwargs:" in text
+    assert "def cosine_reward(max_length):" in text
+
+
+JOBS = {
+    "verl_0.2_gsm8k_ppo.sh": (
+        [
+            "algorithm.use_kl_in_reward=True",
+            "actor_rollout_ref.actor.entropy_coeff=0.001",
+            "data.seed=1",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+            "critic.fsdp.param_offload=True",
+            "data.filter_overlong_prompts=True",
+            "actor_rollout_ref.actor.clip_ratio_c=1000000000.0",
+            "critic.ppo_micro_batch_size_per_gpu=4",
+            "trainer.val_before_train=False",
+        ],
+        ["grad_offload", "+trainer", "critic.model.fsdp_config"],
+    ),
+    "verl_0.2_grpo.sh": (
+        [
+            "actor_rollout_ref.actor.clip_ratio_low=0.1",
+            "actor_rollout_ref.actor.clip_ratio_high=0.1",
+        ],
+        ["use_kl_in_reward", "clip_ratio="],
+    ),
+    "verl_0.3_reward_file.sh": (
+        [
+            "reward.custom_reward_function.path=my_reward.py",
+            "reward.custom_reward_function.name=score",
+            "trainer.log_val_generations=5",
+            "actor_rollout_ref.actor.checkpoint.save_contents=[model]",
+        ],
+        ["filter_overlong_prompts"],
+    ),
+    "verl_0.4_dapo_like.sh": (
+        [
+            "actor_rollout_ref.actor.optim.clip_grad=0.5",
+            "reward.reward_manager.name=naive",
+            "data.seed=1",
+        ],
+        ["clip_ratio_c", "entropy_coeff", "reward_model."],
+    ),
+    "verl_0.4_arrays.sh": (
+        [
+            "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
+            'actor_rollout_ref.model.path="${MODEL_PATH}"',
+            "# data.seed=7 is not set",
+            "actor_rollout_ref.rollout.name=vllm",
+        ],
+        ["rollout.mode"],
+    ),
+    "verl_0.5_ray_submit.sh": (
+        [
+            "ray_kwargs.ray_init.num_cpus=32",
+            "\"trainer.logger=['console','wandb']\"",
+            "--no-wait -- python3 -m",
+        ],
+        [" ray_init."],
+    ),
+    "verl_0.7_sandbox.sh": (
+        [
+            "reward.sandbox_fusion.url=http://localhost:8080/run_code",
+        ],
+        ["reward_model"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_says_its_old_defaults(name, tmp_path, capsys):
+    code, table, text = migrated(tmp_path, capsys, FILES / name, "--from", version_of(name))
+    there, gone = JOBS[name]
+    assert [words for words in there if words not in text] == []
+    assert [words for words in gone if words in text] == []
+    assert code == 0 and [row for row in table["effective"] if not row["same"]] == []
+
+
+def test_a_yaml_of_verl_keeps_its_sections(tmp_path, capsys):
+    import yaml
+
+    _, _, text = migrated(tmp_path, capsys, FILES / "verl_0.3_job.yaml", "--from", "verl==0.3")
+    settings = yaml.safe_load(text)
+    assert settings["reward"] == {"custom_reward_function": {"path": "my_reward.py", "name": "score"}}
+    actor = settings["actor_rollout_ref"]["actor"]
+    assert (actor["ppo_micro_batch_size_per_gpu"], actor["clip_ratio_low"], actor["clip_ratio_high"]) == (4, 0.1, 0.1)
+    assert "custom_reward_function" not in settings and "  # prompts" in text
+
+
+IMPOSSIBLE = {
+    "ppo_0.11.py": ["PPOTrainer", "scripts/ppo_train.py --lr 1.41e-05 --kl_coef 0.1"],
+    "verl_0.3_variables.sh": ["$MICRO", "use_kl_loss=$USE_KL"],
+    "verl_0.4_recipe.sh": ["recipe.dapo.main_dapo"],
+    "trl_0.14_recipe.yaml": ["max_prompt_length"],
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_has_no_equal_is_said(name, tmp_path, capsys):
+    code, table, _ = migrated(tmp_path, capsys, FILES / name, "--from", version_of(name))
+    said = json.dumps(table["not_expressible"])
+    assert code == 3 and [words for words in IMPOSSIBLE[name] if words not in said] == []
+
+
+SCRIPT = "from trl import GRPOConfig, GRPOTrainer\n"
+UNSEEN = SCRIPT + 'cfg = load(open("cfg.yaml"))\nGRPOTrainer("m", print, args=GRPOConfig(**cfg))\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "code", "said"),
+    [
+        (SCRIPT, ["--from", "trl==0.1"], 2, r"got --from trl==0.1; expected a version of trl==0.9 to 1.16"),
+        (SCRIPT, ["--from", "torch==2"], 2, r"got --from 'torch==2'; expected trl==VERSION"),
+        (SCRIPT + "x = (", [], 2, r"old.py, line 2: got '\(' was never closed; expected Python"),
+        ("import torch\n", [], 2, "which imports nothing of TRL"),
+        (SCRIPT + "GRPOConfig(loss_type='grpo')\n", ["--from", "trl==0.14"], 2, "which TRL|there since 0.17"),
+        (SCRIPT + "GRPOConfig(beta=0.1, num_iterations=2, vllm_device='x')\n", [], 0, "trl 0.16 to 0.17 fit"),
+        (
+            UNSEEN,
+            ["--from", "trl==0.14"],
+            3,
+            r"\*\*cfg: made at run time.*migrate.py cfg.yaml --config_class GRPOConfig",
+        ),
+        (SCRIPT + "GRPOConfig(use_adaptive_entropy=True, beta=0)\n", ["--from", "trl==1.16"], 0, "needs no change"),
+    ],
+)
+def test_one_clear_line(text, flags, code, said, tmp_path, capsys):
+    (tmp_path / "old.py").write_text(text)
+    assert migrate.main([str(tmp_path / "old.py"), *flags]) == code
+    captured = capsys.readouterr()
+    assert re.search(said, captured.out + captured.err)
+
+
+def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):
+    (tmp_path / "old.py").write_text("# pip install trl==0.14.0\n" + (FILES / "grpo_0.14_tldr.py").read_text())
+    _, table, text = migrated(tmp_path, capsys, tmp_path / "old.py")
+    assert (table["version"], table["found"]) == ("0.14", "pinned in old.py: trl==0.14")
+    assert "trl==1.16" in text
+    assert migrate.main([str(FILES / "grpo_0.14_tldr.py")]) == 2
+    assert re.search(r"trl 0.14 to 1.16 fit.*\n.*loss_type: .*0.14-0.15: \"grpo\"", capsys.readouterr().err, re.S)
+
+
+def test_a_notebook_keeps_its_magics(tmp_path, capsys):
+    cells = ["!pip install trl==0.14.0", "%%time\n" + (FILES / "grpo_0.14_tldr.py").read_text()]
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 1}
+    notebook = {"cells": [cell | {"source": c.splitlines(keepends=True)} for c in cells], "nbformat": 4}
+    (tmp_path / "old.ipynb").write_text(json.dumps(notebook, indent=1))
+    code, _, text = migrated(tmp_path, capsys, tmp_path / "old.ipynb")
+    new = ["".join(c["source"]) for c in json.loads(text)["cells"]]
+    assert code == 0 and new[0].endswith("!pip install trl==1.16.*") and new[1].startswith("%%time\n")
+    assert "per_device_train_batch_size=8" in new[1]
+
+
+def test_a_reward_in_another_file_is_named(tmp_path, capsys):
+    text = "from trl import GRPOConfig, GRPOTrainer\nfrom mine import score\n"
+    (tmp_path / "old.py").write_text(text + 'GRPOTrainer("m", reward_funcs=score, args=GRPOConfig("out"))\n')
+    (tmp_path / "mine.py").write_text("def score(completions):\n    return []\n")
+    code, table, _ = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.14")
+    assert code == 3 and table["not_expressible"][0]["setting"] == "mine.py:score"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    ["grpo_0.14_gsm8k.py", "grpo_0.19_factory.py", "sft_0.13_formatting.py", "dpo_0.11_arguments.py", "gkd_0.15.py"],
+)
+def test_the_new_script_trains_one_step(name, tmp_path):
+    shutil.copy(FILES / name, tmp_path)
+    data = FILES / ("rows.jsonl" if name.startswith(("grpo", "dpo")) else "texts.jsonl")
+    flags = ["--from", version_of(name), "--check", "--model", str(TINY_LM), "--data", str(data), "--json"]
+    result = run_script("migrate", str(tmp_path / name), *flags)
+    assert result.returncode == 0, result.stderr
+    assert "loss" in json.loads(result.stdout)["trial"]

@@ -1,0 +1,56 @@
+"""The tables of scripts/migrate.py against the installed packages, and old scripts against their own version."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OLD = ROOT / "tests" / "files" / "old_trl"
+STEPS = json.loads((OLD / "steps.json").read_text(encoding="utf-8"))
+
+
+def run(*command) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_tables_end_with_the_installed_packages():
+    result = run("tools/version_tables.py", "--check")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_tables_hold_changes_that_the_old_packages_documented():
+    folder = ROOT / "src" / "programs" / "migrate"
+    trl, verl = (json.loads((folder / f"{name}_changes.json").read_text()) for name in ("trl", "verl"))
+    grpo = trl["configs"]["GRPOConfig"]
+    assert grpo["beta"] == [{"since": "0.14", "default": 0.04}, {"since": "0.19", "default": 0.0}]
+    assert grpo["temperature"] == [{"since": "0.14", "default": 0.9}, {"since": "0.18", "default": 1.0}]
+    assert grpo["max_prompt_length"][-1] == {"since": "0.28", "gone": True}
+    assert [entry["default"] for entry in grpo["per_device_train_batch_size"]] == [1, 8]
+    assert trl["modules"]["PPOTrainer"][-1] == {"since": "1.13", "gone": True}
+    assert trl["trainers"]["GRPOTrainer"].get("tokenizer") is None
+    assert trl["trainers"]["SFTTrainer"]["max_seq_length"][-1]["renamed"] == "args.max_length"
+    keys = verl["keys"]
+    entropy = [{"since": "0.2", "default": 0.001}, {"since": "0.4", "default": 0}]
+    assert keys["actor_rollout_ref.actor.entropy_coeff"] == entropy
+    assert keys["reward_model.reward_manager"][-1]["renamed"] == "reward.reward_manager.name"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("old", STEPS, ids=[f"{step['from']}-{step['script']}" for step in STEPS])
+def test_a_migrated_script_takes_the_step_of_its_old_version(old, tmp_path):
+    """`steps.json` was measured in environments of the old versions by tools/old_versions.py."""
+    new = tmp_path / old["script"]
+    result = run("scripts/migrate.py", OLD / old["script"], "--from", f"trl=={old['from']}", "--out", new)
+    assert result.returncode == 0, result.stdout + result.stderr
+    result = run("tools/old_versions.py", "--run", new, "--prompts", old["rows"])
+    assert result.returncode == 0, result.stderr
+    step = json.loads(result.stdout.splitlines()[-1])
+    assert step["loss"] == pytest.approx(old["loss"], abs=1e-5)
+    for name, values in old["gradient"].items():  # its norm, and its product with fixed numbers
+        assert step["gradient"][name] == pytest.approx(values, rel=1e-5, abs=1e-5), name
+    assert step["sampling"] == old["sampling"] | {"top_k": old["sampling"]["top_k"] or 0}  # None and 0: all tokens
+    for name in ("optimizer", "prompts", "completions"):
+        assert step[name] == old[name]
