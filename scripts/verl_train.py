@@ -39,75 +39,76 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       166-171  file text          Texts that are files beside their room, such as a page's style; a built script …
-#       174-219  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       222-262  bundle             Where this bundle and its embedded model, data and rewards lie
-#       265-419  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       422-622  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       625-901  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#      904-1035  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1038-1218  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1221-1384  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1387-1590  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1593-1711  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1714-1752  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1755-1786  prompts            Prompts as token ids, for training and held out
-#     1789-1811  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1814-1831  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1834-1908  extracts           The part of a Python file that some of its names need, as a file of its own
-#     1911-2123  user code          What a reward is given: texts, copies of the columns, and a state of the process …
-#     2126-2388  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2391-2668  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2671-2825  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2828-3033  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3036-3176  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3179-3241  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3244-3499  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3502-3656  conversations      The record of a conversation with an environment, and what the environment says …
-#     3659-3829  play               Playing conversations of a policy with environments: all that are open are …
-#     3832-4011  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4014-4125  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4128-4134  losses             The KL to the reference, policy and value losses, and how losses per token become …
-#     4137-4240  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#     4243-4299  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4302-4441  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4444-4711  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4714-4803  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4806-4831  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4834-5019  memory             The memory that a run will need, from the shape of its networks
-#     5022-5029  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5032-5216  names              What verl calls each setting, and what it refuses or ignores
-#     5219-5333  settings           Settings, and hardware by name
-#     5336-5477  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5480-5596  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5599-5988  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5991-6036  hydra              One override in Hydra's grammar
-#     6039-6076  known names        The names in verl's configuration where verl is not installed, from …
-#     6079-6169  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6172-6282  data               Rows as verl reads them
-#     6285-6329  templates          The chat template that gives verl our token ids
-#     6332-6383  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6386-6419  gathering          Calls of what wants many things at once, by those who have one each
-#     6422-6520  rewards            Rewards inside verl's processes
-#     6523-6626  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6629-6813  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6816-6985  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     6988-7153  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7156-7310  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7313-7451  memory             Memory of one GPU, and sizes that do not divide
-#     7454-7590  reward files       The reward's files, copied into the job with what they import
-#     7593-7668  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7671-7779  job folder         The folder of a job: data, rewards, settings
-#     7782-7827  run script         run.sh: the command
-#     7830-7894  export trial       The exported reward, tried beside the functions that it holds
-#     7897-8264  export             --export: a job as four files that need neither this script nor its bundle
-#     8267-8336  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8339-8542  checks             --check: what can be found out before a run
-#     8545-8697  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8700-8856  submit             --submit to a Ray cluster
-#     8859-8912  slurm              --slurm: a batch file
-#     8915-9001  run                --run on this machine
-#     9004-9063  command            The command line
+#       167-172  file text          Texts that are files beside their room, such as a page's style; a built script …
+#       175-220  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       223-263  bundle             Where this bundle and its embedded model, data and rewards lie
+#       266-420  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       423-623  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       626-902  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#      905-1036  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1039-1219  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1222-1385  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1388-1591  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1594-1712  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1715-1753  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1756-1787  prompts            Prompts as token ids, for training and held out
+#     1790-1812  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     1815-1832  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1835-1913  verl keys          Keys of verl's configuration: all of today's, and what older guides have
+#     1916-1990  extracts           The part of a Python file that some of its names need, as a file of its own
+#     1993-2205  user code          What a reward is given: texts, copies of the columns, and a state of the process …
+#     2208-2470  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2473-2750  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2753-2907  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2910-3115  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3118-3258  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3261-3323  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3326-3581  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3584-3738  conversations      The record of a conversation with an environment, and what the environment says …
+#     3741-3911  play               Playing conversations of a policy with environments: all that are open are …
+#     3914-4093  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4096-4207  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4210-4216  losses             The KL to the reference, policy and value losses, and how losses per token become …
+#     4219-4322  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#     4325-4381  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4384-4523  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4526-4793  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4796-4885  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4888-4913  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4916-5101  memory             The memory that a run will need, from the shape of its networks
+#     5104-5111  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5114-5234  names              What verl calls each setting, and what it refuses or ignores
+#     5237-5351  settings           Settings, and hardware by name
+#     5354-5495  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
+#     5498-5614  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5617-6006  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     6009-6054  hydra              One override in Hydra's grammar
+#     6057-6081  known names        The names in verl's configuration where verl is not installed, from …
+#     6084-6174  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6177-6287  data               Rows as verl reads them
+#     6290-6334  templates          The chat template that gives verl our token ids
+#     6337-6388  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6391-6424  gathering          Calls of what wants many things at once, by those who have one each
+#     6427-6525  rewards            Rewards inside verl's processes
+#     6528-6631  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6634-6818  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     6821-6990  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     6993-7158  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7161-7315  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7318-7456  memory             Memory of one GPU, and sizes that do not divide
+#     7459-7595  reward files       The reward's files, copied into the job with what they import
+#     7598-7673  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7676-7784  job folder         The folder of a job: data, rewards, settings
+#     7787-7832  run script         run.sh: the command
+#     7835-7899  export trial       The exported reward, tried beside the functions that it holds
+#     7902-8269  export             --export: a job as four files that need neither this script nor its bundle
+#     8272-8341  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8344-8547  checks             --check: what can be found out before a run
+#     8550-8702  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8705-8861  submit             --submit to a Ray cluster
+#     8864-8917  slurm              --slurm: a batch file
+#     8920-9006  run                --run on this machine
+#     9009-9068  command            The command line
 
 import argparse
 import ast
@@ -1829,6 +1830,87 @@ def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
 def info_key(name: str) -> str:
     """A column's name in extra_info, which has names of its own."""
     return f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+
+
+# ----------------------------------------------------------------------------- verl keys (src/parts/data/verl_keys.py)
+
+ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
+FSDP, CORRECTION = f"{ACTOR}.fsdp_config", "algorithm.rollout_correction"
+OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
+NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
+
+# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
+# that is a whole section, the keys of the old one stand below it.
+IGNORED, GONE = "ignores it", "no longer has it"
+TODAY = {
+    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
+    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
+    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
+    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
+    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
+    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
+    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
+    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
+    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    "reward_model": (IGNORED, "the section reward"),
+    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
+    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
+    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
+    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
+    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
+    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
+    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
+    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
+    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
+    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
+    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
+    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
+    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
+    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
+    "data.datagen": (GONE, "data.custom_cls"),
+    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
+    "data.reward_fn_key": (IGNORED, "the column data_source"),
+    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
+    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
+    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
+    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
+    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
+    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
+    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
+    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
+    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
+    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
+    "ray_init": (GONE, "ray_kwargs.ray_init"),
+}
+
+
+def known_names(engine: str) -> set[str]:
+    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
+    names, has_engine = set(), False
+    for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
+        where, section, *leaves = line.split()
+        has_engine = has_engine or where == engine
+        if where in ("*", engine):
+            names |= {f"{section}.{leaf}".lstrip(".") for leaf in leaves}
+    return names if has_engine else set()
+
+
+def advice_today(key: str, value: str) -> tuple[str, str] | None:
+    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    value = value.strip().lower()
+    for trap in sorted(TODAY, key=len, reverse=True):
+        name, _, only = trap.partition("=")
+        if (key == name or key.startswith(f"{name}.")) and only in ("", value):
+            effect, instead = TODAY[trap]
+            is_section = re.fullmatch(r"\+?[\w.]+", instead)
+            return effect, instead + key.removeprefix(name) if is_section else instead
+    return None
 
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
@@ -5067,14 +5149,12 @@ AGGREGATIONS = {
 OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
 OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
-OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 
-ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
-OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+OPTIM, MEGATRON = f"{ACTOR}.optim", f"{ACTOR}.megatron"
 COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
-POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
+POLICY_LOSS = f"{ACTOR}.policy_loss"
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
@@ -5136,56 +5216,6 @@ NOTES = IDLE_IN_VERL | {
     **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
-# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
-# that is a whole section, the keys of the old one stand below it.
-IGNORED, GONE = "ignores it", "no longer has it"
-TODAY = {
-    f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
-    f"{ACTOR}.grad_clip": (IGNORED, f"{ACTOR}.optim.clip_grad"),
-    "critic.grad_clip": (IGNORED, "critic.optim.clip_grad"),
-    f"{ACTOR}.use_torch_compile": (IGNORED, f"{FSDP}.use_torch_compile"),
-    f"{FSDP}.dtype": (IGNORED, f"+{FSDP}.mixed_precision.param_dtype"),
-    f"{REF}.fsdp_config.dtype": (IGNORED, f"+{REF}.fsdp_config.mixed_precision.param_dtype"),
-    "critic.fsdp.dtype": (IGNORED, "+critic.fsdp.mixed_precision.param_dtype"),
-    f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
-    "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
-    "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
-    "reward_model": (IGNORED, "the section reward"),
-    "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
-    "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
-    "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
-    "reward_model.num_workers": (IGNORED, "reward.num_workers"),
-    "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
-    "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
-    "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
-    "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
-    "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
-    f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
-    "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
-    "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
-    "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
-    "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
-    "data.datagen": (GONE, "data.custom_cls"),
-    **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
-    "data.reward_fn_key": (IGNORED, "the column data_source"),
-    "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
-    f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
-    f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
-    f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
-    f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
-    f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
-    f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
-    f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
-    f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
-    "critic.model.fsdp_config": (GONE, "critic.fsdp"),
-    "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
-    "trainer.balance_batch=false": (IGNORED, "leaving it out"),
-    "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
-    "ray_init": (GONE, "ray_kwargs.ray_init"),
-}
-
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
@@ -5202,18 +5232,6 @@ TRAPS = {
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
 }
-
-
-def advice_today(key: str, value: str) -> tuple[str, str] | None:
-    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
-    value = value.strip().lower()
-    for trap in sorted(TODAY, key=len, reverse=True):
-        name, _, only = trap.partition("=")
-        if (key == name or key.startswith(f"{name}.")) and only in ("", value):
-            effect, instead = TODAY[trap]
-            is_section = re.fullmatch(r"\+?[\w.]+", instead)
-            return effect, instead + key.removeprefix(name) if is_section else instead
-    return None
 
 
 # ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
@@ -6037,19 +6055,6 @@ def hydra_value(value) -> str:
 
 
 # ---------------------------------------------------------------- known names (src/programs/verl_train/known_names.py)
-
-NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
-
-
-def known_names(engine: str) -> set[str]:
-    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
-    names, has_engine = set(), False
-    for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
-        where, section, *leaves = line.split()
-        has_engine = has_engine or where == engine
-        if where in ("*", engine):
-            names |= {f"{section}.{leaf}".lstrip(".") for leaf in leaves}
-    return names if has_engine else set()
 
 
 def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
