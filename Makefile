@@ -67,6 +67,7 @@ check: setup  ## lint, format, size budgets, texts, built files as src/ gives th
 	$(RUN) tools/budget.py
 	$(RUN) tools/check_texts.py
 	$(RUN) tools/make_glossary.py --check
+	$(RUN) tools/stale_memory.py --check
 	$(RUN) tools/build.py --check
 	$(RUN) tools/make_notebook.py --check
 

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# ///
+"""Write the table of what changed in silence into references/grpo_trl.md, from the tables of scripts/migrate.py.
+
+python tools/stale_memory.py            # --check compares
+"""
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLES = ROOT / "src" / "programs" / "migrate"
+PAGE = ROOT / "references" / "grpo_trl.md"
+BEGIN, END = "<!-- written by tools/stale_memory.py -->\n", "<!-- until here -->"
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """(version, what, before, since then) of GRPOConfig's changed defaults and of what no signature shows."""
+    changes = json.loads((TABLES / "trl_changes.json").read_text(encoding="utf-8"))
+    result = []
+    for name, entries in changes["configs"]["GRPOConfig"].items():
+        for before, after in pairwise(entries):
+            if before["default"] is None or after.get("default", before["default"]) is None:
+                continue  # an option that nobody had on, or a deprecation; "gone" is a row of its own
+            now = "gone" if after.get("gone") else f"`{after['default']}`"
+            result.append((f"TRL {after['since']}", f"`{name}`", f"`{before['default']}`", now))
+    for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")):
+        names = {"trl": "TRL", "verl": "verl", "transformers": "transformers"}
+        settings = ", ".join(f"`{key}={value}`" for key, value in entry["settings"].items())
+        now = entry["new"] + (f"; as before: {settings}" if settings else "; no setting")
+        result.append((f"{names[entry['package']]} {entry['since']}", entry["what"], entry["old"], now))
+    return sorted(result, key=lambda row: (row[0].split()[0] != "TRL", row[0].split()[0], version(row[0])))
+
+
+def version(text: str) -> list[int]:
+    return [int(part) for part in text.split()[1].split(".")]
+
+
+def main(argv: list[str]) -> int:
+    """Write the table, or compare it."""
+    table = "| Since | What | Before | Since then |\n|---|---|---|---|\n"
+    table += "".join(f"| {' | '.join(row)} |\n" for row in rows())
+    page = PAGE.read_text(encoding="utf-8")
+    head, rest = page.split(BEGIN)
+    text = head + BEGIN + table + END + rest.split(END, 1)[1]
+    if argv == ["--check"]:
+        return int(text != page)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
