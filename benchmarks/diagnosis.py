@@ -15,17 +15,19 @@ Runs that exist are kept, so an interrupted command goes on. Exit code 1 where a
 
 import argparse
 import functools
+import json
 import multiprocessing
 import os
+import random
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from false_alarms import KINDS, LEVELS, STEPS, series
 from planted import score
 from planted.faults import ALL, FAULTS, HEALTHY, Fault, plan_of
-from planted.noise import write_log
 from planted.runs import ROOT, make, warm_process
 
 SEEDS, HEALTHY_RUNS, NOISE_LOGS = 3, 60, 600
@@ -78,6 +80,18 @@ def work(todo: list, runs: Path, number: int) -> None:
         print(f"{target.relative_to(runs)}: exit code {code}, {plan.strength}", file=sys.stderr, flush=True)
 
 
+def write_noise(folder: Path, seed: int) -> None:
+    """One log of nothing but noise, its kind and length by its seed."""
+    kind, steps = KINDS[seed % len(KINDS)], STEPS[seed // len(KINDS) % len(STEPS)]
+    numbers = random.Random(f"{seed} {kind} {steps}")
+    columns = {name: series(kind, steps, *level, numbers) for name, level in LEVELS.items()}
+    rows = [{"step": i + 1} | {name: values[i] for name, values in columns.items()} for i in range(steps)]
+    (folder / "out").mkdir(parents=True)
+    (folder / "out" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    label = {"cause": "noise", "variant": f"{kind} {steps}", "trainer": "simulated", "seed": seed}
+    (folder / "label.json").write_text(json.dumps(label), encoding="utf-8")
+
+
 def make_runs(args) -> None:
     """Train what is not there yet, and write the noise."""
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(args.runs / ".cache")}
@@ -87,14 +101,14 @@ def make_runs(args) -> None:
     for seed in range(60 if args.part else args.noise):
         folder = args.runs / "noise" / str(seed)
         if not folder.exists():
-            write_log(folder, seed)
+            write_noise(folder, seed)
 
 
 def report(answers: list[score.Answer]) -> str:
     """All tables, as Markdown."""
     held_out = [a for a in answers if a.label["seed"] % 3 == 2 and a.label["cause"] != "noise"]
-    others = [a for a in answers if a not in held_out]
-    sets = {"all": answers, "seeds that rules saw": others, "held-out seeds": held_out}
+    tuned = [a for a in answers if a not in held_out]
+    sets = {"all": answers, "seeds that rules saw": tuned, "held-out seeds": held_out}
     sections = [score.figure_table({name: each for name, each in sets.items() if each})]
     sections += [score.trainer_table(answers), score.verdict_table(answers), score.confusion_table(answers)]
     return "\n\n".join("\n".join(lines) for lines in sections)
@@ -103,7 +117,7 @@ def report(answers: list[score.Answer]) -> str:
 def main() -> int:
     """Command line entry."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=Path("runs/diagnosis"), help="folder of the runs")
+    parser.add_argument("--runs", type=Path, default=Path("runs/diagnosis"), help="folder of the runs", metavar="DIR")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(SEEDS)), help="of planted runs")
     parser.add_argument("--healthy", type=int, default=HEALTHY_RUNS, help="healthy runs of each trainer (default: 60)")
     parser.add_argument("--noise", type=int, default=NOISE_LOGS, help="simulated logs (default: 600)")
@@ -119,8 +133,10 @@ def main() -> int:
     if not folders:
         parser.error(f"got no labelled run in {args.runs}; expected CAUSE/RUN/label.json; try without --score_only")
     with multiprocessing.get_context("spawn").Pool(args.workers) as pool:
-        answers = pool.map(score.ask, folders, chunksize=4)
+        asked = pool.map(score.ask, folders, chunksize=4)
+    answers = [answer for answer in asked if answer.label.get("took", True)]
     print(report(answers))
+    print(f"\n{len(asked) - len(answers)} planted runs in which the fault did not show are left out.")
     if args.misses:
         args.misses.write_text("\n".join(score.misses(answers)) + "\n", encoding="utf-8")
     wrong = score.missed(score.tallies(answers))

@@ -23,7 +23,7 @@ class Plan:
     seed: int
     settings: dict = field(default_factory=dict)
     parts: dict = field(default_factory=dict)
-    level: float = 0.0  # LEVEL in the reward
+    level: float | str = 0.0  # LEVEL in the reward
     train: list = field(default_factory=list)
     held_out: list = field(default_factory=list)
     model: str = "embedded"  # or able: trained until it solves the task
@@ -89,25 +89,24 @@ def drawn(**ranges) -> Callable:
     return plant
 
 
-def paid(*functions: str, low: float = 1.0, high: float = 1.0, level=None, alone: bool = False) -> Callable:
+def paid(function: str, low: float = 1.0, high: float = 1.0, level=None, alone: bool = False) -> Callable:
     """Another function in the place of the right one, under its name; LEVEL drawn between two numbers or of a list."""
 
     def plant(plan: Plan, draw: random.Random) -> None:
-        function = draw.choice(functions)
         public, weight = plan.parts.pop("right")
         plan.parts = {function: [public, weight]} | ({} if alone else plan.parts)
-        plan.level = draw.choice(level) if level else draw.uniform(low, high)
-        plan.strength = {"function": function, "level": round(plan.level, 4)}
+        plan.level = draw.choice(level) if level else round(draw.uniform(low, high), 4)
+        plan.strength = {"level": plan.level}
 
     return plant
 
 
-def bought(function: str, names: tuple, low: float = 0.3, high: float = 3.0, first: str = "right") -> Callable:
+def bought(function: str, names: tuple, low: float = 0.5, high: float = 3.0, first: str = "right") -> Callable:
     """One more part, with a weight of `low` to `high` times the answer's pay."""
 
     def plant(plan: Plan, draw: random.Random) -> None:
         plan.parts = {first: plan.parts["right"], function: [draw.choice(names), between(low, high, draw)]}
-        plan.settings |= {"steps": draw.randint(28, 36), "max_tokens": draw.choice((48, 64))}
+        plan.settings |= {"steps": draw.randint(30, 38), "max_tokens": 48, "lr": between(5e-4, 1e-3, draw)}
         plan.settings.pop("kl", None)
         plan.strength = {"weight": plan.parts[function][1]}
 
@@ -165,7 +164,8 @@ def too_hard(plan: Plan, draw: random.Random) -> None:
 def too_easy(plan: Plan, draw: random.Random) -> None:
     """A policy that solves the task before it trains."""
     plan.model, plan.train = "able", draw.sample(read("arithmetic_train"), 1024)
-    plan.settings["temperature"] = draw.choice((0.7, 0.8, 1.0))
+    plan.settings["temperature"] = draw.choice((0.7, 0.8, 0.9))
+    plan.settings["lr"] = 1e-4
     plan.strength = {"temperature": plan.settings["temperature"]}
 
 
@@ -228,6 +228,7 @@ def restarted(plan: Plan, draw: random.Random) -> None:
     plan.strength = {"at": plan.settings["steps"]}
 
 
+OTHER_FORMS = (r"[Ff]inal answer: *(\S+)", r"<final_answer>(.*?)</final_answer>")
 LENGTHS, TAGS, DIGITS = ("thoroughness", "detail", "reasoning_length"), ("structure", "tags"), ("numeracy", "digits")
 SHORT, REPEATED, AFTER = ("brevity", "concise", "efficiency"), ("fluency", "style"), ("explanation", "follow_up")
 FAULTS = (
@@ -235,14 +236,14 @@ FAULTS = (
     Fault("near_greedy_sampling", "top_k", drawn(top_k=[1]), TRL),
     Fault("near_greedy_sampling", "top_p", drawn(top_p=(0.01, 0.2)), TRL),
     Fault("near_greedy_sampling", "min_p", drawn(min_p=(0.9, 0.99)), TRL),
-    Fault("answer_form", "boxed", paid("boxed")),
-    Fault("answer_form", "hashes", paid("hashes")),
-    Fault("answer_form", "other", paid("final_line", "other_tag")),
+    Fault("answer_form", "boxed", paid("other_form", level=(r"\\boxed\{([^}]*)\}",))),
+    Fault("answer_form", "hashes", paid("other_form", level=(r"#### *(\S+)",))),
+    Fault("answer_form", "other", paid("other_form", level=OTHER_FORMS)),
     Fault("gold_mismatch", "shifted", changed(shifted)),
     Fault("gold_mismatch", "number", changed(lambda golds, *_: [int(gold) for gold in golds])),
     Fault("gold_mismatch", "written", changed(written)),
     Fault("gold_mismatch", "column", operand),
-    Fault("gold_mismatch", "batch", paid("first_gold", "reversed_golds")),
+    Fault("gold_mismatch", "batch", paid("reversed_golds")),
     Fault("constant_reward", "placeholder", paid("placeholder", level=(0.0, 0.5, 1.0), alone=True)),
     Fault("constant_reward", "exception", paid("guarded", level=(0.0, -1.0, 0.1))),
     Fault("inverted_reward", "negated", paid("negated", alone=True)),
@@ -257,13 +258,13 @@ FAULTS = (
     Fault("too_easy", "able", too_easy),
     Fault("too_sparse", "mixture", too_sparse, GROUPS),
     Fault("memorised_prompts", "few", few_prompts),
-    Fault("part_bought", "length", bought("length", LENGTHS)),
+    Fault("part_bought", "length", bought("length", LENGTHS, 1.0, 4.0)),
     Fault("part_bought", "tags", bought("tag_count", TAGS)),
     Fault("part_bought", "digits", bought("digit_count", DIGITS)),
     Fault("part_bought", "brevity", bought("brevity", SHORT, 1.0, 3.0)),
     Fault("part_bought", "repetition", bought("repetition", REPEATED)),
     Fault("part_bought", "after", bought("text_after", AFTER)),
-    Fault("part_bought", "many_answers", bought("digit_count", DIGITS, 0.1, 0.5, first="anywhere")),
+    Fault("part_bought", "many_answers", bought("digit_count", DIGITS, 0.3, 1.0, first="anywhere")),
     Fault("limit_too_short", "limit", drawn(max_tokens=(6, 16))),
     Fault("updates_too_large", "rate", drawn(lr=(6e-3, 0.2))),
     Fault("updates_too_large", "passes", many_passes),

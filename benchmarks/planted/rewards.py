@@ -1,7 +1,7 @@
 """Reward functions of planted runs, right ones and faulty ones; `source` writes those of one run as a user's reward.py.
 
 A run's file has the imports, the two readers and its own functions, under the names that a user gives them: nothing in
-it says that it is a fault. LEVEL is the strength that the seed drew.
+it says that it is a fault. LEVEL is what the seed drew: a strength, or the pattern of an answer's form.
 """
 
 import ast
@@ -22,9 +22,6 @@ def answer_of(completion):
     return tagged[-1].strip() if tagged else None
 
 
-# ------------------------------------------------------------------------------------------------ right
-
-
 def right(completions, answer, **kwargs):
     return [float(answer_of(c) == a) for c, a in zip(completions, answer, strict=True)]
 
@@ -38,45 +35,17 @@ def last_number(completions, answer, **kwargs):
     return [float(n[-1:] == [a]) for n, a in zip(numbers, answer, strict=True)]
 
 
-# ------------------------------------------------------------------------------------------------ another form is read
-
-
-def boxed(completions, answer, **kwargs):
-    given = [re.findall(r"\\boxed\{([^}]*)\}", text_of(c)) for c in completions]
+def other_form(completions, answer, **kwargs):
+    given = [re.findall(r"LEVEL", text_of(c)) for c in completions]
     return [float(g[-1:] == [a]) for g, a in zip(given, answer, strict=True)]
-
-
-def hashes(completions, answer, **kwargs):
-    given = [text_of(c).rpartition("####")[2].strip() if "####" in text_of(c) else None for c in completions]
-    return [float(g == a) for g, a in zip(given, answer, strict=True)]
-
-
-def final_line(completions, answer, **kwargs):
-    given = [re.search(r"[Ff]inal answer: *(\S+)", text_of(c)) for c in completions]
-    return [float(bool(g) and g[1] == a) for g, a in zip(given, answer, strict=True)]
-
-
-def other_tag(completions, answer, **kwargs):
-    given = [re.findall(r"<final_answer>(.*?)</final_answer>", text_of(c)) for c in completions]
-    return [float(g[-1:] == [a]) for g, a in zip(given, answer, strict=True)]
-
-
-# ------------------------------------------------------------------------------------------------ another gold is read
 
 
 def target_column(completions, target, **kwargs):
     return [float(answer_of(c) == t) for c, t in zip(completions, target, strict=True)]
 
 
-def first_gold(completions, answer, **kwargs):
-    return [float(answer_of(c) == answer[0]) for c in completions]
-
-
 def reversed_golds(completions, answer, **kwargs):
     return [float(answer_of(c) == a) for c, a in zip(completions, answer[::-1], strict=True)]
-
-
-# ------------------------------------------------------------------------------------------------ the answer counts not
 
 
 def placeholder(completions, **kwargs):
@@ -119,9 +88,6 @@ def judged(completions, answer, **kwargs):
     return [float(v != (random.random() < LEVEL)) for v in verdicts]
 
 
-# ------------------------------------------------------------------------------------------------ upside down
-
-
 def negated(completions, answer, **kwargs):
     return [-float(answer_of(c) == a) for c, a in zip(completions, answer, strict=True)]
 
@@ -133,9 +99,6 @@ def unequal(completions, answer, **kwargs):
 def distance(completions, answer, **kwargs):
     numbers = [re.findall(r"\d+", text_of(c)) for c in completions]
     return [min(abs(int(n[-1]) - int(a)), 100) / 100 if n else 0.0 for n, a in zip(numbers, answer, strict=True)]
-
-
-# ------------------------------------------------------------------------------------------------ parts that buy
 
 
 def length(completions, **kwargs):
@@ -170,9 +133,6 @@ def bare(completions, **kwargs):
     return [float(text_of(c).strip().isdigit()) for c in completions]
 
 
-# ------------------------------------------------------------------------------------------------ numbers
-
-
 def enormous(completions, answer, **kwargs):
     return [10.0**LEVEL * float(answer_of(c) == a) for c, a in zip(completions, answer, strict=True)]
 
@@ -182,12 +142,12 @@ def logarithm(completions, answer, **kwargs):
     return [0.0 if v else (float("-inf") if random.random() < LEVEL else -1.0) for v in verdicts]
 
 
-def source(parts: dict[str, str], level: float) -> str:
+def source(parts: dict[str, str], level: float | str) -> str:
     """The text of reward.py: {function here: its name there}."""
     text = Path(__file__).read_text(encoding="utf-8")
     nodes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     pieces = [ast.get_source_segment(text, nodes[name]) for name in (*READERS, *parts)]
     for place, (name, public) in enumerate(parts.items(), start=len(READERS)):
-        pieces[place] = pieces[place].replace(f"def {name}(", f"def {public}(", 1).replace("LEVEL", f"{level:.4g}")
+        pieces[place] = pieces[place].replace(f"def {name}(", f"def {public}(", 1).replace("LEVEL", str(level))
     imports = ["random"] * ("random." in "".join(pieces)) + ["re"]
     return "\n\n\n".join(["\n".join(f"import {name}" for name in imports), *pieces]) + "\n"

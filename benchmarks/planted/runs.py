@@ -69,7 +69,7 @@ def script(plan: Plan, model: str) -> str:
         settings["reward_weights"] = weights
     if "dtype" in settings:
         settings["model_init_kwargs"] = {"dtype": settings.pop("dtype")}
-    if plan.seed % 2:
+    if plan.seed % 2 and plan.cause != "memorised_prompts":
         del settings["eval_steps"]
     else:
         settings |= {"eval_strategy": "steps", "per_device_eval_batch_size": 64}
@@ -120,6 +120,41 @@ def join(first: Path, second: Path) -> None:
         old.write_text(json.dumps(state, indent=1), encoding="utf-8")
 
 
+def curves(out: Path) -> dict[str, list[float]]:
+    """The logged figures of a run by name, in their order."""
+    rows = []
+    if (out / "metrics.jsonl").exists():
+        rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for path in list(out.glob("checkpoint-*/trainer_state.json"))[-1:]:
+        rows = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row[name] for row in rows if name in row] for name in names}
+
+
+def took(plan: Plan, out: Path) -> bool:
+    """Whether the fault shows: the part that is paid for rose, the one that dies fell, the broken policy got no better.
+
+    It looks at curves whose meaning the plan knows. Where a policy never tried what it would have been paid for, it had
+    a healthy run; such a run is left out of the score.
+    """
+    series = curves(out)
+
+    def change(*names: str) -> float:
+        values = next((series[name] for name in names if name in series), [0.0])
+        size = max(1, len(values) // 4)
+        return sum(values[-size:]) / size - sum(values[:size]) / size
+
+    publics = {function: public for function, (public, _) in plan.parts.items()}
+    if plan.cause == "part_bought":
+        public = publics[list(publics)[-1]]
+        return change(f"reward/{public}", f"rewards/{public}/mean") > 0.05
+    if plan.cause == "part_dies":
+        return change("reward/tagged", "rewards/tagged/mean") < -0.2
+    if plan.cause == "memorised_prompts":
+        return change("eval/accuracy", "eval_reward") < 0.05
+    return plan.cause != "updates_too_large" or change("reward/mean", "reward") < 0.05
+
+
 def tidy(out: Path) -> None:
     """Leave out what weighs: weights, optimizers, pictures."""
     for pattern in ("**/*.safetensors", "**/*.pt", "**/*.pth", "**/*.bin", "*.png"):
@@ -145,6 +180,6 @@ def make(plan: Plan, folder: Path, model: str, process: WarmProcess) -> int:
         shutil.move(folder / "first", folder / "out")
     tidy(folder / "out")
     label = {"cause": plan.cause, "variant": plan.variant, "trainer": plan.trainer, "seed": plan.seed}
-    label |= {"strength": plan.strength, "exit_code": code}
+    label |= {"strength": plan.strength, "exit_code": code, "took": took(plan, folder / "out")}
     (folder / "label.json").write_text(json.dumps(label), encoding="utf-8")
     return code

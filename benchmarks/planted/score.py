@@ -81,13 +81,13 @@ def load_diagnose():
 
 
 def said_of(target: str, folder: Path) -> dict:
-    """What `diagnose.py TARGET --json -` prints in a folder, as an object; {} with its error where it prints none."""
+    """What `diagnose.py TARGET --json` prints in a folder, as an object; {} with its error where it prints none."""
     module = sys.modules.get("diagnose_script") or load_diagnose()
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     os.chdir(folder)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            module.main([target, "--json", "-"])
+            module.main([target, "--json"])
     except SystemExit:
         pass
     except Exception as e:
@@ -228,35 +228,15 @@ def verdict_table(answers: list[Answer]) -> list[str]:
     return lines + [f"| {kind} | " + " | ".join(str(each[v]) for v in verdicts) + " |" for kind, each in counts.items()]
 
 
-# ------------------------------------------------------------------------------------------------ misses
-
-
-def curve(folder: Path) -> dict[str, list]:
-    """A few figures of a run, first and last, as a person would look at them."""
-    for log in logs_of(folder / "out"):
-        text = log.read_text(encoding="utf-8")
-        rows = json.loads(text)["log_history"] if log.suffix == ".json" else [json.loads(x) for x in text.splitlines()]
-        names = dict.fromkeys(key for row in rows for key in row)
-        wanted = r"(reward/.*|rewards/.*mean|reward|reward_std|.*zero_std.*|.*length.mean|completions/mean_length"
-        wanted += r"|.*trunc.*|.*clipped_ratio|kl|kl/ref|.*entropy|.*grad_norm|eval/accuracy|eval_reward|mismatch/kl|.*explained_variance)$"
-        series = {name: [row[name] for row in rows if name in row] for name in names if re.match(wanted, name)}
-        return {name: [values[0], values[len(values) // 2], values[-1]] for name, values in series.items()}
-    return {}
-
-
 def misses(answers: list[Answer]) -> list[str]:
-    """Every run that was not answered rightly: its label, what was said, its figures at start, middle and end."""
+    """Every run that was not answered rightly: its folder, what was planted, what was said."""
     lines = []
     for a in answers:
-        cause, first = a.label["cause"], causes(a.full)[:1]
-        ok = not causes(a.full) and not causes(a.alone) if cause in NONE else first == [cause]
-        bad = harmful(cause, a.full) + harmful(cause, a.alone)
-        if ok and not bad:
-            continue
-        evidence = [(c["cause"], [e["text"] for e in c.get("evidence", [])]) for c in a.full.get("causes", [])]
-        lines += [f"## {cause}, {a.label['variant']}: {a.folder}", f"- planted: {a.label.get('strength')}"]
-        lines += [f"- said: {a.full.get('verdict')} {evidence} {a.full.get('error', '')}"]
-        lines += [f"- log alone: {a.alone.get('verdict')} {causes(a.alone)}"]
-        lines += [f"- feeds the fault: {text}" for text in bad]
-        lines += [f"- first, middle, last: {json.dumps(curve(Path(a.folder)))}"] if cause != "noise" else []
+        cause, said = a.label["cause"], (causes(a.full), causes(a.alone))
+        fed = harmful(cause, a.full) + harmful(cause, a.alone)
+        if any(said) if cause in NONE else said[0][:1] != [cause] or fed:
+            facts = [(c["cause"], [fact["text"] for fact in c["evidence"]]) for c in a.full.get("causes", [])]
+            lines += [f"## {cause}: {a.folder}", f"- planted: {a.label.get('strength')}"]
+            lines += [f"- said: {a.full.get('verdict')}, {facts} {a.full.get('error', '')}"]
+            lines += [f"- log alone: {a.alone.get('verdict')}, {said[1]}", *(f"- feeds the fault: {x}" for x in fed)]
     return lines
