@@ -14,7 +14,9 @@ from parts.reading.metric_names import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PA
 from parts.reading.plain_logs import FIGURES, NAMED_COLUMNS, plain_rows, renamed
 from parts.reading.run_settings import add_settings, our_settings, page_settings, printed_config, verl_settings
 from parts.reading.sample_dumps import rows_of_samples, trl_samples, verl_samples
-from parts.reading.sample_texts import gold_of, plain_text, sample_texts
+from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
+from parts.reading.trends import names_correctness
+from parts.rewards.extracts import extract
 
 # what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
@@ -365,9 +367,7 @@ def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras 
     )
     if extras.samples:
         run.samples = rows_of_samples(Path(extras.samples))
-    data = data_rows(extras.data or str(run.settings.get("data") or ""), folder)
-    run.settings["rows"] = len({prompt for prompt, _ in data})
-    run.texts = sample_texts(run.samples, {prompt: gold for prompt, row in data if (gold := gold_of(row)) is not None})
+    add_texts(run, extras.data, folder)
     run.reward_source = source_of_reward(extras.reward, run, folder)
     return run
 
@@ -375,6 +375,20 @@ def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras 
 def names_in(run: LoggedRun) -> list[str]:
     """The names of all figures in a log."""
     return [*dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))]
+
+
+def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
+    """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
+    rows = data_rows(data or str(run.settings.get("data") or ""), folder)
+    others = data_rows(str(run.settings.get("eval_data") or ""), folder)
+    if run.samples and not rows:
+        beside = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.jsonl"))]
+        named = [path for path in beside if re.search("train|data|eval|test", path.stem)][:6]
+        rows = [row for path in named if "train" in path.stem for row in data_rows(str(path), folder)]
+        others = [row for path in named if "train" not in path.stem for row in data_rows(str(path), folder)]
+    golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
+    run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
+    run.texts = sample_texts(run.samples, golds[0] | golds[1])
 
 
 def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
@@ -386,35 +400,31 @@ def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
 
 
 def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of a run's rewards: of files that its settings name, or of the one script beside the log."""
+    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
     named = run.settings.get("reward") or []
     specs = [spec] if spec else [named] if isinstance(named, str) else [item for item in named if isinstance(item, str)]
-    files = [Path(item.partition("*")[0].rpartition(":")[0] or item) for item in specs]
-    places = [path for given in files for path in (given, folder / given.name, folder.parent / given.name)]
-    files = [path for path in places if path.suffix == ".py" and path.is_file()]
-    functions = {item.partition("*")[0].rpartition(":")[2] for item in specs}
-    sources = [functions_of(path, functions) for path in dict.fromkeys(files)]
-    scripts = [] if sources else [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return "\n".join(sources + [functions_of(path, set()) for path in scripts])
+    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs.sort(key=lambda pair: not names_correctness(pair[1]))
+    for file, name in pairs:
+        for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
+            if path.suffix == ".py" and path.is_file():
+                return function_of(path, name)
+    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
+    return next(filter(None, (function_of(path, "") for path in scripts)), "")
 
 
-def functions_of(path: Path, names: set[str]) -> str:
-    """The code of a file's functions of these names, or of those that take completions; all where there are none."""
+def function_of(path: Path, name: str) -> str:
+    """The code of a file's function and of what it uses; without a name, of the reward for correctness or the first."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        nodes = [node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.Assign))]
-    except (OSError, SyntaxError, ValueError):
+        nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
+        chosen = [node.name for node in nodes if node.name == name] or sorted(
+            takes, key=lambda other: not names_correctness(other)
+        )
+        return extract(text, chosen[:1]) if chosen else ""
+    except (OSError, SyntaxError, ValueError, KeyError):
         return ""
-    takes = {"completions", "completion", "solution_str"}
-    chosen = [
-        node
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        or node.name in names
-        or (not names and takes & {argument.arg for argument in node.args.args})
-    ]
-    functions = [node for node in chosen if isinstance(node, ast.FunctionDef)]
-    return "\n".join(ast.get_source_segment(text, node) or "" for node in chosen) if functions else ""
 
 
 def dialect_of(run: LoggedRun) -> str:

@@ -1,12 +1,12 @@
 """A run as its log, settings and samples show it: the facts that causes are told by."""
 
+import itertools
 import math
-import re
 import statistics
 from dataclasses import dataclass, field
 
-from parts.reading.paired_tests import wilson_interval
-from parts.reading.trends import TREND_STEPS, ends, errors_of_chance, is_format, noise, trend, window
+from parts.reading.paired_tests import share_gain
+from parts.reading.trends import TREND_STEPS, ends, errors_of_chance, is_format, names_correctness, noise, trend, window
 
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
@@ -35,6 +35,7 @@ class LoggedRun:
     reward_source: str = ""
     trials: dict = field(default_factory=dict)  # what --rescore measured
     texts: list = field(default_factory=list)  # the samples as causes read them
+    golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     def values(self, name: str) -> list[float]:
         """The finite values of a series, by step."""
@@ -83,9 +84,9 @@ class UnreadableError(Exception):
 def first_part(run: LoggedRun) -> tuple[str, list[float]]:
     """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
     parts = run.parts()
-    for name in parts:
-        if re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE) and not is_format(name):
-            return name, parts[name]
+    named = next(filter(names_correctness, parts), None)
+    if named:
+        return named, parts[named]
     others = [(name, values) for name, values in parts.items() if not is_format(name)]
     return others[0] if others else ("score", run.values("score"))
 
@@ -115,8 +116,8 @@ def is_solved(run: LoggedRun) -> bool:
 def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
     """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
 
-    Of shares of `eval/rows` answers the interval is Newcombe's for independent samples, which is wide for the same rows
-    twice; without the number of rows it is taken for GAIN each side.
+    Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice; without
+    the number of rows 64 are taken.
     """
     points = sorted(run.series.get("held_out", {}).items())
     if len(points) < 2:
@@ -124,11 +125,11 @@ def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
     (_, before), (_, after) = points[0], points[-1]
     gain, rows = after - before, run.series.get("held_out_rows", {})
     count = rows.get(points[-1][0]) or rows.get(points[0][0])
-    if not count or not 0 <= min(before, after) <= max(before, after) <= 1:
-        return gain, gain - GAIN, gain + GAIN
-    (low_a, high_a), (low_b, high_b) = (wilson_interval(share * count, count) for share in (before, after))
-    down = math.hypot(after - low_b, high_a - before)
-    return gain, gain - down, gain + math.hypot(high_b - after, before - low_a)
+    if not 0 <= min(before, after) <= max(before, after) <= 1:
+        scatter = max(GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:])), 0.0)
+        return gain, gain - 2 * scatter, gain + 2 * scatter
+    count = count or 64
+    return share_gain((before, count), (after, count))
 
 
 def gained(run: LoggedRun) -> bool:

@@ -33,6 +33,9 @@ NAMES_OF_SETTINGS = {
     "data": ("data", "data.train_files", "dataset", "train_dataset", "prompt_data"),
     "eval_data": ("eval_data", "data.val_files", "val_dataset", "eval_dataset"),
     "reward": ("reward", "reward_funcs", "custom_reward_function.path", "reward.reward_function"),
+    "grad_clip": ("max_grad_norm", "grad_clip", "clip_grad"),
+    "repetition_penalty": ("repetition_penalty",),
+    "critic_lr": ("critic_lr", "critic.optim.lr"),
     "batch": ("batch_size", "train_batch_size", "rollout_batch_size", "rollout.batch_size"),
 }
 GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
@@ -133,11 +136,13 @@ def read_settings(path: Path) -> dict:
 
 def common_settings(flat: dict) -> dict:
     """What the causes want to know of settings by their dotted names."""
-    settings = {}
+    settings, extra = {}, flat.get("trainer_args") or []
+    flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in NAMES_OF_SETTINGS.items():
         for ending in endings:
             keys = [key for key in flat if key == ending or ("." in key and f".{key}".endswith(f".{ending}"))]
-            keys = [key for key in keys if "val_kwargs" not in key and "critic" not in key and "ref." not in key]
+            aside = ("val_kwargs", "ref.") if name == "critic_lr" else ("val_kwargs", "ref.", "critic")
+            keys = [key for key in keys if not any(word in key for word in aside)]
             keys = [key for key in keys if flat[key] is not None]
             if keys and name not in settings:
                 settings[name] = flat[min(keys, key=len)]

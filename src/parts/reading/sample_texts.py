@@ -4,21 +4,22 @@ import json
 import math
 import re
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
 
-from parts.reading.trends import repeats
+from parts.reading.paired_tests import share_gain
+from parts.reading.trends import names_correctness, repeats
 
 GOLD_NAMES = (
     *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
     *("final_answer", "reference", "expected", "gts", "response", "output"),
 )
-MARKS = {  # how a completion marks its answer: what matches it, what a reward's source has of it
-    "####": (r"####\s*([^\n]*)", ("####",)),
-    "\\boxed{}": (r"\\boxed\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}", ("boxed",)),
-    "<answer>": (r"<answer>(.*?)</answer>", ("<answer>",)),
-    "[…]": (r"(?<!\w)\[([^\[\]\n]{1,40})\]", (r"\[(", r"\[\s*(")),
-    "answer is": (r"(?i)\banswer(?: is)?\s*[:=]?\s*([^\n]*)", ("answer is", "Answer:", "answer:", "ANSWER")),
-}
+# how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
+MARKED = re.compile(
+    r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)|(?i:\b(answer) ?(?:is|[:=])\s*)([^\n]*)"
+)
+IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer)(?: is|:))")  # what a reward's source has of it
+COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
 MARK_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
 
@@ -65,26 +66,26 @@ def gold_of(row: dict) -> str | None:
     for name in GOLD_NAMES:
         value = columns.get(name)
         if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
-            text = str(value)
-            marked = [stated for mark in ("####", "\\boxed{}", "<answer>") for stated in marked_answers(text, mark)]
-            return simplest(marked[-1] if marked else text)
+            marked = marked_answers(str(value))
+            gold = simplest(marked[-1][1] if marked else str(value))
+            numbers = NUMBER.findall(gold)
+            # a number with its unit is the number
+            return simplest(numbers[0]) if len(numbers) == 1 and len(gold.split()) <= 3 else gold
     return None
 
 
-def marked_answers(text: str, mark: str) -> list[str]:
-    """What stands behind or inside a mark, each time."""
-    return [match.strip() for match in re.findall(MARKS[mark][0], text, re.DOTALL if "<" in mark else 0)]
+def marked_answers(text: str) -> list[tuple[str, str]]:
+    """(mark, answer) of every marked answer of a text; a tag's mark is its name."""
+    found = [[part for part in groups if part] for groups in MARKED.findall(text)]
+    return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
 
 
 def stated_answer(text: str, numeric: bool) -> str:
     """The answer that a completion states last: marked, else the last number or the last line."""
-    for mark in ("<answer>", "\\boxed{}", "####", "answer is"):
-        marked = marked_answers(text, mark)
-        if marked:
-            inner = NUMBER.findall(marked[-1]) if numeric else []
-            return simplest(inner[0] if inner else marked[-1])
-    numbers = NUMBER.findall(text) if numeric else []
-    return simplest(numbers[-1] if numbers else text.strip().rpartition("\n")[2])
+    marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
+    last = marked[-1] if marked else text.strip().rpartition("\n")[2]
+    numbers = NUMBER.findall(last if marked else text) if numeric else []
+    return simplest(numbers[-1] if numbers else last)
 
 
 def holds(text: str, gold: str) -> bool:
@@ -132,14 +133,22 @@ def is_real(value) -> bool:
 
 
 def source_marks(source: str) -> set[str]:
-    """The marks that a reward's source names."""
-    return {mark for mark, (_, words) in MARKS.items() if any(word in source for word in words)}
+    """The marks that a reward's source, or a prompt, names."""
+    return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
 
 
 def asked_marks(texts: list[Text]) -> set[str]:
     """The marks that most prompts ask for."""
-    words = {"####": "####", "\\boxed{}": "boxed", "<answer>": "<answer>"}
-    return {m for m, word in words.items() if texts and sum(word in t.prompt for t in texts) * 2 > len(texts)}
+    counts = Counter(mark for text in texts for mark in source_marks(text.prompt))
+    return {mark for mark, count in counts.items() if count * 2 > len(texts)}
+
+
+def correct_pay(text: Text) -> float | None:
+    """What the part that stands for correctness paid; the score where there is one part or none."""
+    if len(text.parts) < 2:
+        return text.score
+    named = [value for name, value in text.parts.items() if names_correctness(name)]
+    return named[0] if named else next(iter(text.parts.values()))
 
 
 FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
@@ -147,7 +156,7 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
     "tags": lambda text: len(re.findall(r"</?\w+>", text)),
     "digits": lambda text: sum(map(str.isdigit, text)),
     "repetition": repeats,
-    "answers tried": lambda text: sum(len(marked_answers(text, mark)) for mark in MARKS),
+    "answers tried": lambda text: len(marked_answers(text)),
     "text after the answer": lambda text: len(re.split(r"</answer>|\\boxed\{[^{}]*\}|####\s*\S+", text)[-1].strip()),
 }
 
@@ -177,7 +186,23 @@ def payment_by_feature(texts: list[Text]) -> dict[str, float]:
     return paid
 
 
-def shares_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
-    """Scores of right completions, and of wrong ones, where the gold answer is known."""
-    scored = [t for t in texts if t.score is not None and t.right is not None]
-    return [t.score for t in scored if t.right], [t.score for t in scored if not t.right]
+def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
+    """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
+    paid = [(t.right, correct_pay(t)) for t in texts if t.right is not None]
+    return tuple([pay for right, pay in paid if right is kind and pay is not None] for kind in (True, False))
+
+
+def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
+    """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
+    held_out = [t for t in texts if t.kind == "eval" and t.right is not None]
+    known = (
+        held_out
+        if len({t.step for t in held_out}) > 1
+        else [t for t in texts if t.kind == "train" and t.right is not None]
+    )
+    steps = sorted({t.step for t in known})
+    third = 1 if known is held_out else max(1, len(steps) // 3)
+    shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]
+    if len(steps) < 2 or min(map(len, shares)) < 8:
+        return None
+    return share_gain(*((sum(share) / len(share), len(share)) for share in shares))

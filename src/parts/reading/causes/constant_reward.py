@@ -4,81 +4,66 @@ import ast
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact, shown
 from parts.reading.logged_run import LoggedRun, first_part, is_constant, is_solved
-from parts.reading.sample_texts import shares_by_answer
+from parts.reading.sample_texts import COMPLETIONS, scores_by_answer
 
 
 def placeholder(source: str) -> str:
-    """Why a reward's source pays always the same: it never reads completions; "" where it may read them."""
+    """Why a reward's source may pay always the same: it never reads completions, or an exception becomes a score."""
     try:
-        tree = ast.parse(source)
+        nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-        names = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
-        given = names & {"completions", "completion", "solution_str", "response", "responses"}
-        counted = [
-            call.args for call in ast.walk(function) if isinstance(call, ast.Call) and ast.unparse(call.func) == "len"
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
+        given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
+        inside = list(ast.walk(function))
+        # len(completions), and `for _ in completions`, do not look at any
+        unread = [
+            node.args[0]
+            for node in inside
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "len" and node.args
         ]
-        inside = {id(node) for arguments in counted for argument in arguments for node in ast.walk(argument)}
-        reads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id in given and id(n) not in inside]
-        loops = [n for n in ast.walk(function) if isinstance(n, ast.comprehension) and ast.unparse(n.target) == "_"]
-        if given and len(reads) <= len(loops):
-            return f"{function.name} of the reward never reads its {next(iter(given))}"
+        unread += [
+            node.iter for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"
+        ]
+        reads = [node for node in inside if isinstance(node, ast.Name) and node.id in given and node not in unread]
+        if given and not reads:
+            return f"{function.name} never reads its {min(given)}"
+    caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
+    if any(not isinstance(inner, ast.Raise) for node in caught for inner in node.body[-1:]):
+        return "the reward turns an exception into a score"
     return ""
 
 
-def constant_part(run: LoggedRun) -> Fact | None:
-    """The part for correctness pays the same at every step while others vary."""
-    name, means = first_part(run)
-    if not run.parts() or len(means) < 5 or max(means) - min(means) > 1e-9 or len(run.parts()) < 2:
-        return None
-    return fact(run, f"part:{name}", f"{name} paid {means[0]:.4g} at every one of {len(means)} steps")
-
-
 def find_constant_reward(run: LoggedRun) -> Evidence | None:
-    """No spread of scores at any step, for right and wrong completions alike."""
-    facts = [Fact(run.trials["constant"], "rescore")] if run.trials.get("constant") else []
-    empty = placeholder(run.reward_source)
-    part = constant_part(run)
-    scores = run.values("score")
-    few = 0 < len(scores) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
-    if not (is_constant(run) or few or part or facts):
+    """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
+    if run.trials.get("constant"):
+        return Evidence(CERTAIN + 0.08, [Fact(run.trials["constant"], "rescore")])
+    name, means = first_part(run)
+    part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
+    few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
+    if not (is_constant(run) or few or part) or is_solved(run):
         return None
-    if is_solved(run):
-        return None
-    level = run.last("score")
-    facts.append(
-        part
-        or fact(
-            run,
-            "score_std" if run.series.get("score_std") else "score",
-            f"every completion scored {level:.4g}, at every step",
-        )
-    )
-    right, wrong = shares_by_answer(run.texts)
-    strength = LIKELY
-    if empty:
-        facts.append(Fact(empty, "reward"))
-        strength = CERTAIN + 0.07
-    elif run.trials.get("constant"):
-        strength = CERTAIN + 0.08
-    elif right and wrong and not part:
-        said = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
-        facts.append(shown(said, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
-        strength = CERTAIN + 0.05
-    elif not part and abs(level) > 1e-9 and not (wrong == [] and level >= 1):
-        strength = CERTAIN + 0.02  # neither "always wrong" nor "always right"
-    elif not part and right == [] and wrong:
-        strength = LIKELY - 0.15  # always wrong explains it
-    return Evidence(strength, facts)
+    why, level = placeholder(run.reward_source), means[-1] if part else run.last("score")
+    right, wrong = scores_by_answer(run.texts)
+    series = f"part:{name}" if part else "score_std" if run.series.get("score_std") else "score"
+    facts = [fact(run, series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
+    if why:
+        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, [*facts, Fact(why, "reward")])
+    if right and wrong and not part:
+        examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
+        facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
+    # neither "always wrong" nor, where wrong ones are among them, "always right"
+    sure = abs(level) > 1e-9 and (abs(level - 1) > 1e-9 or (wrong and not part))
+    always_wrong = abs(level) <= 1e-9 and not right and wrong
+    return Evidence(CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02, facts)
 
 
 CONSTANT_REWARD = Cause(
     "constant_reward",
     "the reward pays every completion the same: a placeholder, or an exception turned into a score",
     find_constant_reward,
-    f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
-    "reward_ignores_answer part_dies updates_too_large",
+    f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless reward_ignores_answer "
+    "part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
     "have {reward} read the completion, and let an exception end the run; score gold answers before training: "
     "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
     "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",

@@ -2,7 +2,7 @@
 
 import statistics
 
-from parts.reading.cause import CERTAIN, Cause, Evidence, Fact, fact
+from parts.reading.cause import CERTAIN, LOST, Cause, Evidence, Fact, fact
 from parts.reading.logged_run import LoggedRun, is_constant, is_solved
 from parts.reading.trends import TREND_STEPS, ends
 
@@ -23,6 +23,11 @@ def find_critic_useless(run: LoggedRun) -> Evidence | None:
     variances = run.series.get("explained_variance", {})
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
+    rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
+    if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
+        said = Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr")
+        text = f"explained variance {run.last('explained_variance'):.3g}"
+        return Evidence(CERTAIN + 0.05, [said, fact(run, "explained_variance", text)])
     short = len(variances) < TREND_STEPS or len(steps) < CRITIC_STEPS
     if short or is_constant(run) or hardly_varies(run) or is_solved(run):
         return None
@@ -44,7 +49,7 @@ CRITIC_USELESS = Cause(
     "critic_useless",
     "the critic predicts returns no better than a constant, so advantages are as noisy as without it",
     find_critic_useless,
-    "critic_explains_little flat_score",
+    f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
     "{critic_updates}; {critic_warmup}; another {critic_lr}; where scores are well above 1 {value_clip}; or a method "
     "without a critic: {critic_free}",
     "",

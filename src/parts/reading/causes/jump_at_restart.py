@@ -2,41 +2,49 @@
 
 import statistics
 
-from parts.reading.cause import CERTAIN, LIKELY, LOST, Cause, Evidence, fact
+from parts.reading.cause import CERTAIN, LOST, STILL, Cause, Evidence, Fact, fact
 from parts.reading.logged_run import LoggedRun
 from parts.reading.trends import noise
 
-WATCHED_AT_RESTART = ("score", "entropy", "length", "kl", "lr", "grad_norm", "loss", "held_out")
 
-
-def jumps_at(run: LoggedRun, step: int) -> list[tuple[str, float, float]]:
-    """(series, before, after) of figures whose five steps from a restart on lie beyond those before it."""
-    found = []
-    for name in WATCHED_AT_RESTART:
+def jumps_at(run: LoggedRun, step: int) -> list[Fact]:
+    """Figures whose five steps from a step on lie beyond those before it, and nearer to the run's start."""
+    facts = []
+    for name in ("score", "entropy", "length", "kl"):
         points = sorted(run.series.get(name, {}).items())
-        before = [value for at, value in points if at < step][-8:]
-        after = [value for at, value in points if at >= step][:5]
+        before = [value for at, value in points if at < step][-6:]
+        after = [value for at, value in points if at >= step][:3]
         if len(before) < 4 or len(after) < 2:
             continue
-        scatter = max(noise(before), 0.02 * abs(statistics.median(before)), 1e-6)
-        if (
-            abs(statistics.median(after) - statistics.median(before)) > 6 * scatter
-            and abs(after[0] - before[-1]) > 4 * scatter
-        ):
-            found.append((name, statistics.median(before), statistics.median(after)))
-    return found
+        a, b, start = (statistics.median(values) for values in (before, after, [v for _, v in points[:3]]))
+        scatter = max(noise(before), 0.05 * abs(a), 1e-6)
+        if abs(b - a) > 4 * scatter and abs(b - start) < 0.4 * abs(a - start):
+            facts.append(
+                fact(run, name, f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began", step)
+            )
+    return facts
+
+
+def restart_steps(run: LoggedRun) -> list[int]:
+    """Steps at which the log itself shows a restart: they come again, the rate's schedule or the KL begins anew."""
+    steps = list(run.settings.get("restarts", ()))
+    rates = sorted(run.series.get("lr", {}).items())
+    falling = [
+        i for i in range(3, len(rates)) if rates[i - 2][1] > rates[i - 1][1] and rates[i][1] > 1.5 * rates[i - 1][1]
+    ]
+    kl = sorted(run.series.get("kl", {}).items())
+    anew = [i for i in range(3, len(kl)) if abs(kl[i][1]) < 1e-6 and min(abs(v) for _, v in kl[i - 2 : i]) > 1e-4]
+    return steps + [rates[i][0] for i in falling] + [kl[i][0] for i in anew]
 
 
 def find_jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The score, or two figures, jump where the run went on from a checkpoint."""
-    for step in run.settings.get("restarts", ()):
-        jumped = [jump for jump in jumps_at(run, step) if jump[0] != "lr" or jump[2] > 1.5 * jump[1]]
-        if len(jumped) > 1 or any(name == "score" for name, _, _ in jumped):
-            facts = [
-                fact(run, name, f"{run.name(name)} goes from {a:.3g} to {b:.3g} at the restart", step)
-                for name, a, b in jumped[:3]
-            ]
-            return Evidence(CERTAIN + 0.06 if len(jumped) > 1 else LIKELY + 0.2, facts, since=step)
+    """Figures jump where the log shows a restart; without one, two of them go back to the run's start in one step."""
+    shown_steps = restart_steps(run)
+    for step in sorted({*shown_steps, *run.steps()[5:-2]}):
+        facts = jumps_at(run, step)
+        if len(facts) >= (1 if step in shown_steps else 2):
+            said = [Fact(f"the log shows a restart at step {step}", "step", step)] if step in shown_steps else []
+            return Evidence(CERTAIN + 0.06, [*said, *facts], since=step)
     return None
 
 
@@ -44,10 +52,9 @@ JUMP_AT_RESTART = Cause(
     "jump_at_restart",
     "the run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it",
     find_jump_at_restart,
-    f"{LOST} flat_score held_out_flat critic_explains_little updates_too_large part_dies critic_useless "
-    "overflow stale_weights",
+    f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
     "resume from the run's own newest checkpoint with its optimizer and the same settings (--resume)",
     "",
-    "an exact resume gives the figures of an uninterrupted run; six times the scatter: our heuristic",
+    "an exact resume gives the figures of an uninterrupted run; four times the scatter: our heuristic",
     breaks=True,
 )

@@ -46,7 +46,7 @@ LIMIT_TOO_SHORT = Cause(
     "limit_too_short",
     "the length limit is below what an answer needs: completions are cut from the first step on",
     find_limit_too_short,
-    f"{STILL} truncated length_fell too_hard too_sparse constant_reward nothing_moves no_group_variance "
+    f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward nothing_moves no_group_variance "
     "part_bought critic_useless",
     "raise {length} to what whole answers need, or ask for shorter ones",
     "",

@@ -2,7 +2,7 @@
 
 from parts.reading.cause import CERTAIN, LIKELY, STILL, Cause, Evidence, Fact, fact, shown
 from parts.reading.logged_run import GAIN, LoggedRun, first_part, held_out_gain
-from parts.reading.sample_texts import shares_by_answer
+from parts.reading.sample_texts import scores_by_answer
 from parts.reading.trends import ends, trend
 
 
@@ -20,31 +20,22 @@ def find_memorised_prompts(run: LoggedRun) -> Evidence | None:
         return None
     first, last = ends(part)
     rose = last - first
-    if (
-        rose < 0.1
-        or trend(part) < 0
-        or gain[0] > 0.5 * rose
-        or last < held_out[-1] + 0.15
-        or first > held_out[0] + 0.15
-    ):
+    held_back = gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15 and first <= held_out[0] + 0.15
+    if rose < 0.1 or trend(part) < 0 or not held_back:
         return None
-    right, wrong = shares_by_answer([t for t in run.texts if t.kind == "train"])
+    right, wrong = scores_by_answer([t for t in run.texts if t.kind == "train"])
     if right and wrong and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
         return None  # wrong completions are paid too: the reward is at fault
-    text = (
-        f"{name} rose from {first:.3g} to {last:.3g} in training, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}"
-    )
+    text = f"{name} rose from {first:.3g} to {last:.3g} in training"
+    text += f", held out from {held_out[0]:.3g} to {held_out[-1]:.3g}"
     facts = [fact(run, "held_out", text)]
+    train = [t for t in run.texts if t.kind == "train"]
     distinct, drawn = seen_prompts(run)
     rows = run.settings.get("rows")
     if rows and rows <= 128:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
     elif drawn >= 3 and distinct <= 0.7 * drawn:
-        facts.append(
-            shown(
-                [t for t in run.texts if t.kind == "train"], f"{drawn} logged draws are of {distinct} distinct prompts"
-            )
-        )
+        facts.append(shown(train, f"{drawn} logged draws are of {distinct} distinct prompts"))
     return Evidence(CERTAIN + 0.02 if len(facts) > 1 else LIKELY, facts, since=run_ahead(run, first, rose))
 
 
@@ -60,7 +51,7 @@ MEMORISED_PROMPTS = Cause(
     "few prompts are learnt by heart: the training score rises, the held-out figure does not",
     find_memorised_prompts,
     f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
-    "other_eval_task critic_useless",
+    "other_eval_task critic_useless updates_too_large",
     "more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
     "python scripts/evaluation.py on the start and the end, on other prompts of the task",
     "definition of a held-out set; gain held out below half of the gain in training",

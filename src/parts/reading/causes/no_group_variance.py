@@ -1,6 +1,6 @@
 """No variance within groups, though scores differ between prompts."""
 
-from parts.reading.cause import CERTAIN, LIKELY, STILL, Cause, Evidence, fact
+from parts.reading.cause import CERTAIN, STILL, Cause, Evidence, fact
 from parts.reading.causes.too_hard import pass_rate
 from parts.reading.logged_run import LoggedRun, is_constant, is_solved
 from parts.reading.trends import forecast
@@ -25,14 +25,14 @@ def find_no_group_variance(run: LoggedRun) -> Evidence | None:
     else:
         text = f"while scores differ by {run.first('score_std'):.3g} between prompts"
     text = f"{share:.0%} of the groups score all alike {text}"
-    return Evidence(LIKELY + 0.25, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
+    return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
 
 
 NO_GROUP_VARIANCE = Cause(
     "no_group_variance",
     "groups have no variance: prompts are always or never solved, or scored by what their completions share",
     find_no_group_variance,
-    f"{STILL} nothing_moves critic_useless",
+    f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
     "score what differs between completions of one prompt; {filter}; {group} 8 or more",
     "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
     "definition of a group's advantage; p^G + (1 - p)^G",

@@ -34,7 +34,7 @@ NOISY_REWARD = Cause(
     "noisy_reward",
     "the reward is noise: the same completion of the same prompt gets other scores",
     find_noisy_reward,
-    f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
+    f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves kl_holds_policy "
     "critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard constant_reward "
     "answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
     "make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",

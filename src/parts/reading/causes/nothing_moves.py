@@ -28,9 +28,15 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
     warmup, steps = run.number("warmup"), max(run.steps(), default=0)
     if warmup and warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
         facts.append(Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup"))
+    clip = run.number("grad_clip")
+    if clip is not None and 0 < clip < 1e-6:
+        facts.append(Fact(f"gradients are clipped to {clip:g}", "max_grad_norm"))
     highest = max([*rates, *([run.number("lr")] if run.number("lr") is not None and not rates else [])], default=None)
     if not facts and highest is not None and highest < 2e-8:
         facts.append(fact(run, "lr", f"the highest learning rate is {highest:.3g}"))
+    rounded = "bf" in str(run.settings.get("precision", "")) and run.trainer != "ppo_train"
+    if not facts and rounded and highest is not None and highest <= 5e-6 and not run.config.get("bf16"):
+        facts.append(Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype"))
     return facts
 
 
@@ -59,11 +65,14 @@ def find_nothing_moves(run: LoggedRun) -> Evidence | None:
     held_out = run.values("held_out")
     if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
         texts = None
+    elif len(held_out) >= 2 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
+        texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
     facts = rates + still + ([texts] if texts else [])
     if not facts:
         return None
     decisive = any(f.figure == run.name("grad_norm") and "although" in f.text for f in still)
-    if rates or decisive or (texts and still) or len(still) > 1:
+    rounded = rates and all(f.figure == "dtype" for f in rates)
+    if (rates and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if texts or run.series.get("kl") else 0.0), facts)
 
@@ -72,7 +81,7 @@ NOTHING_MOVES = Cause(
     "nothing_moves",
     "nothing moves: scores differ, and the policy stays where it began",
     find_nothing_moves,
-    f"{STILL} critic_useless kl_holds_policy too_sparse",
+    f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
     "raise {lr} (LoRA: about ten times that of full training), a warm-up far shorter than the run, trained weights in "
     "float32, and something left to train: not all frozen, masked or filtered",
     "",

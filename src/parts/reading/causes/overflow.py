@@ -16,6 +16,10 @@ def find_overflow(run: LoggedRun) -> Evidence | None:
         return Evidence(
             0.99, [Fact(f"{metric} is {value} at step {step}, {len(bad)} such values in all", metric, step)], step
         )
+    large = next((step for step, value in sorted(run.series.get("score", {}).items()) if abs(value) > 1e15), None)
+    if large is not None:
+        text = f"{run.name('score')} is {run.series['score'][large]:.3g}; squares of such scores overflow in float32"
+        return Evidence(CERTAIN + 0.08, [Fact(text, run.name("score"), large)], large)
     skipped = run.series.get("skipped", {})
     steps = [step for step, value in sorted(skipped.items()) if value]
     allowed = 0.2 if run.settings.get("fp16") else 0.01  # fp16's loss scale settles that way

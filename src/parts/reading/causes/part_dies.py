@@ -38,14 +38,14 @@ def find_part_dies(run: LoggedRun) -> Evidence | None:
     if run.trend("score") < 0:
         return None
     for name, values in run.parts().items():
-        if len(values) < 6 or name == first_part(run)[0]:
+        if len(values) < 6 or name == first_part(run)[0] or run.trend(f"part:{first_part(run)[0]}") < 0:
             continue
         first, last = ends(values)
         if first > 0.05 and last < 0.2 * first and trend(values) <= 0 and max(values[-3:]) < 0.5 * first:
             step = onset(run.series[f"part:{name}"])
             text = f"{name} went from {first:.3g} to {last:.3g}"
             text += f" while the score went from {run.first('score'):.3g} to {run.last('score'):.3g}"
-            return Evidence(CERTAIN, [fact(run, f"part:{name}", text, step)], since=step)
+            return Evidence(CERTAIN + 0.05, [fact(run, f"part:{name}", text, step)], since=step)
     return dying_turn(run)
 
 
@@ -53,7 +53,7 @@ PART_DIES = Cause(
     "part_dies",
     "one part of the reward, or one turn, dies while the whole rises",
     find_part_dies,
-    "length_fell length_rose entropy_fell held_out_flat entropy_rose",
+    "length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
     "a weight that makes the part worth keeping, or for turns a baseline of their own (--turn_baseline turn)",
     "",
     "each part's own curve; references/environments.md, second attempts",

@@ -56,10 +56,16 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
         )
 
     found.sort(key=weight, reverse=True)
-    roots = []
-    for cause, evidence in found:
-        if not any(cause.name in other.explains.split() for other, _ in roots):
-            roots.append((cause, evidence))
+    roots = [
+        (cause, evidence)
+        for place, (cause, evidence) in enumerate(found)
+        if not any(
+            cause.name in other.explains.split()
+            and (rank < place or other.name not in cause.explains.split())
+            and stronger.strength >= evidence.strength - 0.3
+            for rank, (other, stronger) in enumerate(found)
+        )
+    ]
     if not roots or roots[0][1].strength < LIKELY:
         return []
     first = roots[0][1].strength

@@ -3,7 +3,7 @@
 import math
 import statistics
 
-from parts.reading.cause import CERTAIN, LOST, Cause, Evidence, fact
+from parts.reading.cause import CERTAIN, LOST, Cause, Evidence, Fact, fact
 from parts.reading.logged_run import LoggedRun
 
 MISMATCH = (  # series, lowest and highest value that is fine, words
@@ -18,11 +18,16 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
 
 def find_sampler_mismatch(run: LoggedRun) -> Evidence | None:
     """A distance beyond its limit in most steps, or a ratio other than 1 in a rollout's only update."""
+    penalty = run.number("repetition_penalty")
+    if penalty is not None and penalty != 1:
+        text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
+        return Evidence(CERTAIN + 0.04, [Fact(text, "repetition_penalty")], since=1)
     gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
     for name, low, high, text in (*MISMATCH, largest):
         values = run.values(name)
-        if values and not low <= statistics.median(values) <= high:
+        begun = not values or not low <= statistics.median(values[:2]) <= high  # else weights that go stale
+        if values and begun and not low <= statistics.median(values) <= high:
             first = next(step for step, value in sorted(run.series[name].items()) if not low <= value <= high)
             text = f"{text.format(statistics.median(values))}; median of all steps"
             return Evidence(CERTAIN + 0.03, [fact(run, name, text, first)], since=first)
