@@ -165,9 +165,9 @@ def missed(figures: dict[str, tuple[int, int]]) -> list[str]:
 
 
 def shown(hits: int, n: int) -> str:
-    """`12 of 15, 0.80 (0.55 to 0.93)`."""
+    """`0.800 (12 of 15; 0.548 to 0.930)`."""
     low, high = wilson(hits, n)
-    return f"{hits} of {n}, {hits / n:.3f} ({low:.3f} to {high:.3f})" if n else "none"
+    return f"{hits / n:.3f} ({hits} of {n}; {low:.3f} to {high:.3f})" if n else "–"
 
 
 def figure_table(sets: dict[str, list[Answer]]) -> list[str]:
