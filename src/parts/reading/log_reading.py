@@ -410,18 +410,21 @@ def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
             if path.suffix == ".py" and path.is_file():
                 return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, "") for path in scripts)), "")
+    words = " ".join(specs)
+    return next(filter(None, (function_of(path, words) for path in scripts)), "")
 
 
-def function_of(path: Path, name: str) -> str:
-    """The code of a file's function and of what it uses; without a name, of the reward for correctness or the first."""
+def function_of(path: Path, words: str) -> str:
+    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
         takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        chosen = [node.name for node in nodes if node.name == name] or sorted(
-            takes, key=lambda other: not names_correctness(other)
-        )
+        tree = ast.walk(ast.parse(text))
+        called = {ast.unparse(node.func) for node in tree if isinstance(node, ast.Call)}
+        chosen = named or [name for name in takes if name not in called]
+        chosen.sort(key=lambda name: not names_correctness(name))
         return extract(text, chosen[:1]) if chosen else ""
     except (OSError, SyntaxError, ValueError, KeyError):
         return ""

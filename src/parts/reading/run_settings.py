@@ -106,7 +106,7 @@ def script_settings(text: str) -> dict:
                 flat[keyword.arg] = ast.literal_eval(value)
             except (ValueError, TypeError, SyntaxError):
                 flat[keyword.arg] = ast.unparse(value)
-    return {key: value for key, value in flat.items() if key}
+    return flat_config({key: value for key, value in flat.items() if key})
 
 
 def read_settings(path: Path) -> dict:

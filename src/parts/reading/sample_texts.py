@@ -16,9 +16,10 @@ GOLD_NAMES = (
 )
 # how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
 MARKED = re.compile(
-    r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)|(?i:\b(answer) ?(?:is|[:=])\s*)([^\n]*)"
+    r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
+    r"|(?i:\b(answer(?: is|[:=]))\s*)([^\n]*)"
 )
-IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer)(?: is|:))")  # what a reward's source has of it
+IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
 MARK_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
@@ -184,6 +185,13 @@ def payment_by_feature(texts: list[Text]) -> dict[str, float]:
         amounts = [float(measure(t.completion)) for t in scored]
         paid[name] = correlation(within_classes(amounts, classes), scores) if scored else 0.0
     return paid
+
+
+def early_texts(texts: list[Text]) -> list[Text]:
+    """The samples of the run's first third, before the policy has drifted, where these are 24 and more; else all."""
+    steps = sorted({t.step for t in texts})
+    early = [t for t in texts if t.step <= steps[len(steps) // 3]] if steps else []
+    return early if len(early) >= 24 else texts
 
 
 def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:

@@ -2,7 +2,7 @@
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, shown
 from parts.reading.logged_run import LoggedRun
-from parts.reading.sample_texts import Text, asked_marks, correct_pay, holds, marked_answers, source_marks
+from parts.reading.sample_texts import Text, asked_marks, correct_pay, early_texts, holds, marked_answers, source_marks
 
 
 def unpaid_with_gold(texts: list[Text]) -> list[Text]:
@@ -10,8 +10,11 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
 
     [] where others hold the gold of another row as often, or where a quarter of those with their gold is paid.
     """
-    known = [t for t in texts if t.gold and correct_pay(t) is not None]
-    lowest = min(map(correct_pay, known), default=0.0)
+    known = [t for t in early_texts(texts) if t.gold and correct_pay(t) is not None]
+    pays = [correct_pay(t) for t in known]
+    lowest = min(pays, default=0.0)
+    if lowest > 1e-9 and max(pays) - lowest <= 1e-9:
+        return []  # all are paid
     holders = [t for t in known if holds(t.completion, t.gold)]
     unpaid = [t for t in holders if correct_pay(t) <= lowest + 1e-9]
     golds = [t.gold for t in known]

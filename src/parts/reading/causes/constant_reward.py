@@ -4,7 +4,7 @@ import ast
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact, shown
 from parts.reading.logged_run import LoggedRun, first_part, is_constant, is_solved
-from parts.reading.sample_texts import COMPLETIONS, scores_by_answer
+from parts.reading.sample_texts import COMPLETIONS, early_texts, scores_by_answer
 
 
 def placeholder(source: str) -> str:
@@ -44,7 +44,7 @@ def find_constant_reward(run: LoggedRun) -> Evidence | None:
     if not (is_constant(run) or few or part) or is_solved(run):
         return None
     why, level = placeholder(run.reward_source), means[-1] if part else run.last("score")
-    right, wrong = scores_by_answer(run.texts)
+    right, wrong = scores_by_answer(early_texts(run.texts))
     series = f"part:{name}" if part else "score_std" if run.series.get("score_std") else "score"
     facts = [fact(run, series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:

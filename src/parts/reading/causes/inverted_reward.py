@@ -5,7 +5,7 @@ import statistics
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact, shown
 from parts.reading.logged_run import LoggedRun, held_out_gain
-from parts.reading.sample_texts import scores_by_answer
+from parts.reading.sample_texts import early_texts, scores_by_answer
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
@@ -21,7 +21,7 @@ def find_inverted_reward(run: LoggedRun) -> Evidence | None:
     """Right completions score less than wrong ones, beyond chance."""
     if run.trials.get("inverted"):
         return Evidence(CERTAIN + 0.09, [Fact(run.trials["inverted"], "rescore")])
-    right, wrong = scores_by_answer(run.texts)
+    right, wrong = scores_by_answer(early_texts(run.texts))
     gain = held_out_gain(run)
     if len(right) >= 3 and len(wrong) >= 3:
         difference, error, text = separation(right, wrong)

@@ -10,7 +10,7 @@ def find_limit_too_short(run: LoggedRun) -> Evidence | None:
     cut, name = run.early("truncated", 3), "truncated"
     if not cut:
         cut, name = run.early("limit", 3), "limit"
-    if not cut or sum(cut) / len(cut) < 0.2 or min(run.series[name]) > 10 or run.last(name) < 0.1:
+    if not cut or min(cut[0], sum(cut) / len(cut)) < 0.2 or min(run.series[name]) > 10 or run.last(name) < 0.1:
         return None
     if name == "limit" and is_solved(run):
         return None
@@ -33,12 +33,8 @@ def find_limit_too_short(run: LoggedRun) -> Evidence | None:
         return None  # some are cut and paid
     if ended:
         without = [t for t in ended if not t.gold or not holds(t.completion, t.gold)]
-        facts.append(
-            shown(
-                without or ended,
-                f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer",
-            )
-        )
+        text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
+        facts.append(shown(without or ended, text))
     return Evidence(CERTAIN if sum(cut) / len(cut) >= 0.5 or ended else LIKELY + 0.15, facts)
 
 
@@ -46,8 +42,8 @@ LIMIT_TOO_SHORT = Cause(
     "limit_too_short",
     "the length limit is below what an answer needs: completions are cut from the first step on",
     find_limit_too_short,
-    f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward nothing_moves no_group_variance "
-    "part_bought critic_useless",
+    f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward nothing_moves "
+    "no_group_variance part_bought critic_useless",
     "raise {length} to what whole answers need, or ask for shorter ones",
     "",
     "TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",

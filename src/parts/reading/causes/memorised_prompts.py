@@ -20,11 +20,12 @@ def find_memorised_prompts(run: LoggedRun) -> Evidence | None:
         return None
     first, last = ends(part)
     rose = last - first
-    held_back = gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15 and first <= held_out[0] + 0.15
+    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    held_back = alike and gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15
     if rose < 0.1 or trend(part) < 0 or not held_back:
         return None
     right, wrong = scores_by_answer([t for t in run.texts if t.kind == "train"])
-    if right and wrong and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
+    if len(right) > 8 and len(wrong) > 8 and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
         return None  # wrong completions are paid too: the reward is at fault
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
     text += f", held out from {held_out[0]:.3g} to {held_out[-1]:.3g}"
@@ -36,7 +37,7 @@ def find_memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
     elif drawn >= 3 and distinct <= 0.7 * drawn:
         facts.append(shown(train, f"{drawn} logged draws are of {distinct} distinct prompts"))
-    return Evidence(CERTAIN + 0.02 if len(facts) > 1 else LIKELY, facts, since=run_ahead(run, first, rose))
+    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=run_ahead(run, first, rose))
 
 
 def run_ahead(run: LoggedRun, first: float, rose: float) -> int:

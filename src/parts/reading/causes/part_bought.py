@@ -20,7 +20,7 @@ def rising_parts(run: LoggedRun) -> list[str]:
     full = [
         other for other, values in others.items() if is_format(other) and ends(values)[1] >= 0.9 * max(1.0, *values)
     ]
-    if trend(part) < 0:
+    if trend(part) < 0 or trend(part[len(part) // 2 :]) < 0:  # it may have risen first
         return rising or full
     return (rising or full) if is_flat(part) else []
 
@@ -61,7 +61,8 @@ def find_part_bought(run: LoggedRun) -> Evidence | None:
     (name, part), held_out = first_part(run), held_out_gain(run)
     truth = right_gain(run.texts) or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
-    worse = (truth is not None and truth[2] < 0) or (len(run.parts()) > 1 and trend(part) < 0)
+    lost = trend(part) < 0 or trend(part[len(part) // 2 :]) < 0
+    worse = (truth is not None and truth[2] < 0) or (len(run.parts()) > 1 and lost)
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     facts = [
         fact(run, f"part:{other}", ends_text(run, other), onset(run.series[f"part:{other}"])) for other in rising[:2]

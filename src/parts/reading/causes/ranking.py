@@ -61,7 +61,7 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
         for place, (cause, evidence) in enumerate(found)
         if not any(
             cause.name in other.explains.split()
-            and (rank < place or other.name not in cause.explains.split())
+            and (other.name not in cause.explains.split() or (-stronger.strength, rank) < (-evidence.strength, place))
             and stronger.strength >= evidence.strength - 0.3
             for rank, (other, stronger) in enumerate(found)
         )

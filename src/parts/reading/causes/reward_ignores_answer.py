@@ -3,7 +3,7 @@
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact, shown
 from parts.reading.causes.inverted_reward import separation
 from parts.reading.logged_run import LoggedRun, is_constant
-from parts.reading.sample_texts import payment_by_feature, scores_by_answer
+from parts.reading.sample_texts import early_texts, payment_by_feature, scores_by_answer
 from parts.reading.trends import is_format
 
 
@@ -15,7 +15,7 @@ def find_reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     if parts and all(map(is_format, parts)):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [fact(run, f"part:{next(iter(parts))}", text)], since=1)
-    right, wrong = scores_by_answer(run.texts)
+    right, wrong = scores_by_answer(early_texts(run.texts))
     reach = max([*right, *wrong], default=0.0) - min([*right, *wrong], default=0.0)
     if len(right) < 6 or len(wrong) < 6 or is_constant(run) or reach <= 1e-9:
         return None

@@ -4,6 +4,7 @@ import statistics
 
 from parts.reading.cause import CERTAIN, LOST, STILL, Cause, Evidence, fact
 from parts.reading.logged_run import LoggedRun
+from parts.reading.trends import ends, trend
 
 LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
 
@@ -14,12 +15,12 @@ def find_stale_weights(run: LoggedRun) -> Evidence | None:
         values = [abs(value) for value in run.values(name)]
         if len(values) < 4:
             continue
-        first, rest = max(values[0], 1e-9), values[2:]
-        most = statistics.quantiles(rest, n=4)[2] if len(rest) > 1 else rest[0]
-        learns = run.trend("score") > 0 and most < 10 * least  # kernels of two engines drift apart a little
-        if values[0] < least / 2 and most > max(least, 5 * first) and not learns:
+        middle, first = statistics.median(values[2:]), values[0]
+        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
+        drifts = trend(values) > 0 and ends(values)[1] > max(least, 5 * ends(values)[0]) and run.trend("score") <= 0
+        if synced or drifts:
             step = next(step for step, value in sorted(run.series[name].items()) if abs(value) > least)
-            text = f"{run.name(name)} grew from {values[0]:.2g} to {most:.2g} nats a token"
+            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, ends(values)[1]):.2g} nats a token"
             return Evidence(CERTAIN + 0.05, [fact(run, name, text, step)], since=step)
     return None
 

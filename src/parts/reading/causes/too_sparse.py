@@ -10,7 +10,13 @@ def find_too_sparse(run: LoggedRun) -> Evidence | None:
     """A pass rate between 0 and 12 %, most groups without a right answer, as its forecast says, and no gain."""
     rate, group = pass_rate(run, steps=20), int(run.number("group_size") or 8)
     alike = run.early("zero_std", 20)
-    if not rate or not 0.002 < rate[1] < 0.12 or group == 1 or (gained(run) and run.trend("score") > 0):
+    if (
+        not rate
+        or not (alike or run.number("group_size"))
+        or not 0.002 < rate[1] < 0.12
+        or group == 1
+        or (gained(run) and run.trend("score") > 0)
+    ):
         return None
     expected = forecast(rate[1], group)
     share = sum(alike) / len(alike) if alike else expected

@@ -5,6 +5,7 @@ import math
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact
 from parts.reading.logged_run import LoggedRun, collapse, gained
+from parts.reading.trends import TREND_STEPS
 
 LARGE = (  # series of one step's update, value that is too much, words
     ("kl_step", 0.1, "KL of one step's update"),
@@ -23,8 +24,8 @@ def large_steps(run: LoggedRun) -> list[Fact]:
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most[1]:.3g}"
             facts.append(fact(run, name, text, high[0]))
     kl = sorted(run.series.get("kl", {}).items())
-    for (_, before), (step, after) in itertools.pairwise(kl):
-        if after - before > 0.5:
+    for (_, before), (step, after) in itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else []):
+        if after - before > 0.5 and after > 2 * max(value for at, value in kl if at < step):
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
             return [*facts, fact(run, "kl", text, step)]
     return facts
@@ -35,15 +36,14 @@ def find_updates_too_large(run: LoggedRun) -> Evidence | None:
     facts, lost = large_steps(run), collapse(run)
     moved = min((f.step for f in facts if f.step is not None), default=math.inf)
     scores = run.values("score")
-    ruined = bool(lost) or (
-        len(scores) >= 4
-        and max(scores) > 0
-        and scores[-1] < 0.5 * scores[0]
-        and max(scores[-3:]) < 0.5 * max(scores[:2])
-    )
+    # a run too short for a collapse that has lost nearly all after its first steps
+    short = 6 <= len(scores) < TREND_STEPS and max(scores[2:]) < 0.2 * scores[0]
+    ruined = bool(lost) or short
     if gained(run) and not ruined and run.trend("score") > 0:
         return None  # large, and it learns
-    rate = run.values("lr")
+    rate, passes = run.values("lr"), (run.number("epochs") or 1) * (run.number("minibatches") or 1)
+    if passes >= 16:
+        facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
     if facts:
         if rate:
             facts.append(fact(run, "lr", f"the learning rate is {max(rate):.3g}"))
