@@ -42,7 +42,9 @@ def chosen(args) -> list[tuple[Fault, str, int]]:
             for seed in args.seeds:
                 planted[(fault, trainer, seed)] = (seed, turn, number)
     if args.part:  # every cause once
-        firsts = {fault.cause: key for key, (_, turn, _) in planted.items() for fault in key[:1] if turn == 0}
+        firsts: dict[str, tuple] = {}
+        for key in sorted(planted, key=planted.get):
+            firsts.setdefault(key[0].cause, key)
         return [*firsts.values(), *((HEALTHY, trainer, seed) for seed in (0, 1) for trainer in ALL)]
     healthy = {(HEALTHY, trainer, s): (s // 10, s % 10 / 2, 0) for trainer in ALL for s in range(args.healthy)}
     runs = planted | healthy

@@ -281,7 +281,7 @@ FAULTS = (
     Fault("sampler_mismatch", "penalty", drawn(repetition_penalty=(1.3, 2.5)), TRL),
     Fault("stale_weights", "sync", with_sampler(EVERY=(8, 20)), OURS),
     Fault("overflow", "enormous", paid("enormous", low=22.0, high=37.0, alone=True)),
-    Fault("overflow", "logarithm", paid("logarithm", low=0.02, high=0.3, alone=True), TRL),
+    Fault("overflow", "logarithm", paid("logarithm", low=0.02, high=0.3, alone=True), ("trl",)),
     Fault("jump_at_restart", "first_weights", restarted),
     Fault("other_eval_task", "products", far_evaluation, EVALUATED),
 )
