@@ -165,7 +165,7 @@ def numbered(rows: list[dict]) -> list[dict]:
     """Give rows without a step the count of training entries so far."""
     step = 0
     for row in rows:
-        is_training = any(common_name(str(key), "trl") not in (None, "held_out") for key in row)
+        is_training = any(not (common_name(str(key), "trl") or "held_out").startswith("held_out") for key in row)
         given = step_of(row) or step_of({"step": row.get("train/global_step")})
         step = given or (step + 1 if is_training else step)
         row["step"] = step

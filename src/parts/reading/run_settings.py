@@ -141,7 +141,7 @@ def common_settings(flat: dict) -> dict:
     for name, endings in NAMES_OF_SETTINGS.items():
         for ending in endings:
             keys = [key for key in flat if key == ending or ("." in key and f".{key}".endswith(f".{ending}"))]
-            aside = ("val_kwargs", "ref.") if name == "critic_lr" else ("val_kwargs", "ref.", "critic")
+            aside = ("val_kwargs", ".ref.") if name == "critic_lr" else ("val_kwargs", ".ref.", "critic")
             keys = [key for key in keys if not any(word in key for word in aside)]
             keys = [key for key in keys if flat[key] is not None]
             if keys and name not in settings:

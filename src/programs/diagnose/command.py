@@ -56,10 +56,11 @@ def named_columns(pairs: list[str]) -> dict[str, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    args = parse_flags(command_line(), argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = parse_flags(command_line(), [word for word in words if word != "-"])  # `--json -` is --json
     runs, reports, failed = [], [], []
     extras = Extras(args.settings, args.samples, args.data, args.reward, args.group_size)
-    for source in [source for source in args.runs if source != "-"]:  # --json - is --json
+    for source in args.runs:
         try:
             run = load_run(source, named_columns(args.columns), extras)
             if args.rescore:

@@ -45,18 +45,14 @@ def find_gold_mismatch(run: LoggedRun) -> Evidence | None:
     """Gold stands unpaid where the reward looks; or it is that of another row; or held-out pays and training not."""
     if run.trials.get("alone"):
         return Evidence(CERTAIN + 0.09, [Fact(run.trials["alone"], "rescore")])
-    shift, other, train = (
-        shifted_gold(run),
-        OTHER_ROW.search(run.reward_source),
-        [t for t in run.texts if t.kind == "train"],
-    )
+    shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
+    train = [t for t in run.texts if t.kind == "train"]
     golds, prompts = {t.gold for t in train if t.gold}, {t.prompt for t in train if t.gold}
     if shift:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
-        return Evidence(
-            CERTAIN + 0.06, [Fact(f"the reward compares with {other[0]}, which is not the completion's row", "reward")]
-        )
+        text = f"the reward compares with {other[0]}, which is not the completion's row"
+        return Evidence(CERTAIN + 0.08, [Fact(text, "reward")])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     unpaid, unlike = unpaid_with_gold(run.texts), unlike_held_out(run)

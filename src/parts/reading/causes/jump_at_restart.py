@@ -33,7 +33,7 @@ def restart_steps(run: LoggedRun) -> list[int]:
         i for i in range(3, len(rates)) if rates[i - 2][1] > rates[i - 1][1] and rates[i][1] > 1.5 * rates[i - 1][1]
     ]
     kl = sorted(run.series.get("kl", {}).items())
-    kl = kl if kl and abs(kl[0][1]) < 1e-6 else []
+    kl = kl if kl and abs(kl[0][1]) < 1e-6 and sum(abs(value) < 1e-6 for _, value in kl) < 4 else []
     anew = [i for i in range(3, len(kl)) if abs(kl[i][1]) < 1e-6 and min(abs(v) for _, v in kl[i - 2 : i]) > 1e-4]
     return steps + [rates[i][0] for i in falling] + [kl[i][0] for i in anew]
 

@@ -29,7 +29,7 @@ def find_limit_too_short(run: LoggedRun) -> Evidence | None:
         and sum(t.score for t in ended) / len(ended) >= 0.7 * sum(t.score for t in whole) / len(whole) > 0
     ):
         return None  # being cut costs nothing: the limit is not what holds the score
-    if not ended and scores and scores[0] + sum(cut) / len(cut) - 1 > 0.1:
+    if not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0]):
         return None  # some are cut and paid
     if ended:
         without = [t for t in ended if not t.gold or not holds(t.completion, t.gold)]
