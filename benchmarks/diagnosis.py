@@ -8,7 +8,7 @@
 Every planted run is the embedded model really trained, by ppo_train.py (PPO and GRPO), by grpo_train.py and by a plain
 TRL script, with one fault whose strength the seed draws (planted/faults.py). Healthy runs differ in length, rate,
 temperature, batch, group, KL, data and reward. Noise is simulated. Each run is asked about twice: with all that it
-left, and by its log alone. Of three seeds the last is held out: no rule was tuned on its runs.
+left, and by its log alone. Of three seeds the last is held out, for rules that are tuned on the others.
 
 Runs that exist are kept, so an interrupted command goes on. Exit code 1 where a figure misses its limit.
 """
@@ -143,7 +143,7 @@ def main() -> int:
         args.misses.write_text("\n".join(score.misses(answers)) + "\n", encoding="utf-8")
     wrong = score.missed(score.tallies(answers))
     if wrong:
-        print(f"\nbeyond their limits: {', '.join(wrong)}")
+        print(f"\nbeyond their limits: {'; '.join(wrong)}")
     return 1 if wrong else 0
 
 

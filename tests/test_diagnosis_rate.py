@@ -26,8 +26,7 @@ def test_files_of_a_run_do_not_name_its_fault(fault, tmp_path):
     assert not [name for name in names - publics for text in texts if f"def {name}(" in text]
 
 
-def test_wilson_interval():
-    """The intervals of Brown, Cai and DasGupta 2001's formula, by hand: z = 1.96."""
+def test_wilson_interval():  # by hand, z = 1.96
     assert score.wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
     assert score.wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
     assert score.wilson(0, 0) == (0.0, 1.0)
@@ -39,7 +38,6 @@ ADVICE = [
     ("kl_holds_policy", "increase beta", True),
     ("kl_holds_policy", "lower --kl_coef to 0.01", False),
     ("updates_too_large", "a higher learning rate", True),
-    ("near_greedy_sampling", "lower the temperature", True),
     ("inverted_reward", "train longer", True),
     ("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens", False),
 ]
@@ -78,5 +76,5 @@ def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
     labels = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/label.json")]
     assert {label["cause"] for label in labels} == {fault.cause for fault in faults.FAULTS} | set(score.NONE)
     assert {x["exit_code"] for x in labels if x["cause"] == "healthy"} == {0}
-    wrong = capsys.readouterr().out.partition("beyond their limits:")[2]
-    assert "harmful advice" not in wrong and "more than two" not in wrong and "noise" not in wrong
+    wrong = capsys.readouterr().out.partition("beyond their limits: ")[2].strip().split("; ")
+    assert not {"first", "more than two", "harmful advice", "blamed noise"} & set(wrong)
