@@ -30,6 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 COMMITTED = ROOT / "benchmarks" / "figures.json"
 NAMING = ("axis", "value", "case", "algorithm", "arm", "grader", "page", "seed", "warm start", "step")
+NAMING += ("figure", "trainer", "planted")  # of diagnosis.py
 SETTINGS = ("settings", "base")
 PARTS = {"trl_grpo_worker", "trl_ppo_worker"}  # scripts that others start
 
@@ -105,6 +106,7 @@ BENCHMARKS = {
     "data_loader_speed": Benchmark(
         "data_loader_speed", "--json", "--json --megabytes 20 --repeats 1", needs=("datasets",)
     ),
+    "diagnosis": Benchmark("diagnosis", "--runs {out}/runs", "--part --runs {out}/runs", needs=("trl",)),
     "false_alarms": Benchmark("false_alarms", "", "--logs 20"),
     "report_speed": Benchmark("report_speed", "", "--share 0.1 --repeats 1", needs=("plotly",)),
     "evaluation_vs_lm_eval": Benchmark("evaluation_vs_lm_eval", "", "--pairs 1 --rows 16", python="lm_eval"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often diagnose.py sees a trend in flat noise: percent of the simulated logs that get each finding, as JSON.
+"""How often diagnose.py sees a trend in flat noise: percent of the simulated logs that get each cause, as JSON.
 
     python benchmarks/false_alarms.py            # 1,000 logs a kind of noise and a length
     python benchmarks/false_alarms.py --logs 20
@@ -16,13 +16,13 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-from parts.reading.findings import diagnose
+from parts.reading.causes.ranking import diagnose
 from parts.reading.log_reading import fill_series
 from parts.reading.logged_run import LoggedRun
 
 KINDS, STEPS = ("independent", "persistent", "binomial", "heavy"), (12, 40, 150)
-TRENDS = ("score-collapse", "length-runaway", "length-collapse", "entropy-collapse", "entropy-explosion", "kl-runaway")
-TRENDS += ("stale-sampler", "reward-hacking", "lr-high", "gradient-spikes", "memory-grows")
+TRENDS = ("updates_too_large", "part_bought", "part_dies", "stale_weights", "jump_at_restart", "memorised_prompts")
+TRENDS += ("memory_grows", "too_sparse", "inverted_reward")
 LEVELS = {  # level, and scatter as a share of it
     "reward/mean": (0.1, 0.5),
     "reward/first": (0.1, 0.5),
@@ -56,12 +56,12 @@ def noise_log(kind: str, steps: int, numbers: random.Random) -> LoggedRun:
 
 
 def measure(logs: int, seed: int = 0) -> dict[str, float]:
-    """Percent of the logs with each finding, for the kind of noise and the length where it is most."""
+    """Percent of the logs with each cause, for the kind of noise and the length where it is most."""
     highest = dict.fromkeys(TRENDS, 0.0)
     for kind in KINDS:
         for steps in STEPS:
             numbers = random.Random(f"{seed} {kind} {steps}")
-            runs = [{f.id for f in diagnose(noise_log(kind, steps, numbers))[0]} for _ in range(logs)]
+            runs = [{c["cause"] for c in diagnose(noise_log(kind, steps, numbers))["causes"]} for _ in range(logs)]
             for name in TRENDS:
                 highest[name] = max(highest[name], 100 * sum(name in ids for ids in runs) / logs)
     return highest

@@ -224,7 +224,7 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     assert report["selfcheck"]["passed"] > 5 and report["selfcheck"]["failed"] == {}
     run = report["run"]
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
-    assert run["verdict"] == "too short to judge" and len(run["last_samples"]) == 2
+    assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
     assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 8
     found = run["saved_model"].pop("by_generate")
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]

@@ -140,9 +140,13 @@ def test_intervals_that_overlap_are_noise(tmp_path):
 
 def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
     page = page_of(tmp_path, DATA / "grpo_hack")
-    text, finding = seen(page), report.ADVICE["reward-hacking"]
-    assert text.index("finding: reward-hacking") < text.index("Curves The curves need")
-    assert finding[0] in text and finding[1][0] in text and "Perhaps: " in text
+    text, cause = seen(page), report.PART_BOUGHT
+    assert (
+        text.index("broken since step 23: part_bought") < text.index("Did it learn?") < text.index("Curves The curves")
+    )
+    assert cause.says in text and cause.change in text and "Yes: part_bought" in text
+    marks = data_in(page, "curve")["runs"][0]["findings"]
+    assert {"id": "part_bought", "step": 23, "metric": "reward/mean"} not in marks and marks
 
 
 def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
@@ -189,7 +193,7 @@ def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
     assert [run["setting"] for run in data_in(page, "curve")["runs"]] == [0, 0, 1]
     assert f"python scripts/ppo_train.py --config {tmp_path / 'a' / 'config.json'} --output_dir NEW_FOLDER" in text
     assert (
-        "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825) healthy It ran to its end: step 20 of 20. 0.750 (20)" in text
+        "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825) learned It ran to its end: step 20 of 20. 0.750 (20)" in text
     )
 
 
@@ -297,7 +301,7 @@ def test_time_and_memory(tmp_path):
     text = seen(page_of(tmp_path, tmp_path / "run", tmp_path / "other"))
     assert re.search(r"rollout 3 3 75 % .*update 1 1 25 %", text)
     # medians of steps 1 to 13 and 28 to 40: those of steps 7 and 34
-    assert "memory/process_gib 2.7 5.4 +100.0 % memory/gpu_peak_gib 0 0" in text and "memory-grows" in text
+    assert "memory/process_gib 2.7 5.4 +100.0 % memory/gpu_peak_gib 0 0" in text and "memory_grows" in text
     assert text.count("The log has no figures of memory.") == 1
 
 

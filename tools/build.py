@@ -43,6 +43,7 @@ FLOORS = (
     "learning",
     "running",
     "reading",
+    "reading.causes",  # a folder inside another one
 )
 ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
 KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}
@@ -433,10 +434,12 @@ def build(program: str, parts: list[Room], root: Path = ROOT) -> str:
 def read_parts(root: Path) -> list[Room]:
     """All rooms of the floors, in reading order."""
     folder = root / "src" / "parts"
-    found = {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+    starts = [path.parent.relative_to(folder) for path in folder.rglob("__init__.py")]
+    found = {".".join(start.parts) for start in starts}
     if found != {*FLOORS}:
         raise BuildError(f"tools/build.py: got FLOORS without or beyond {', '.join(sorted(found ^ {*FLOORS}))}")
-    return [room for floor in FLOORS for room in folder_rooms(folder / floor, f"parts.{floor}", root)[1]]
+    folders = {floor: folder.joinpath(*floor.split(".")) for floor in FLOORS}
+    return [room for floor, path in folders.items() for room in folder_rooms(path, f"parts.{floor}", root)[1]]
 
 
 def targets(root: Path) -> dict[str, Path]:

@@ -84,6 +84,12 @@ class TrainerSettings(RunSettings):
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    stop_when: str = setting(
+        "never",
+        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
+    )
 
 
 @in_order(

@@ -1,18 +1,17 @@
-"""Reading what runs and evaluations have written: statistics, logs, findings."""
+"""Reading what runs and evaluations have written: statistics, logs, settings, samples, signs."""
 
 ROOMS = (
     "paired_tests",
     "evaluation_results",
     "metric_names",
-    "finding_advice",
+    "marked_texts",
     "trends",
     "logged_run",
-    "sample_dumps",
+    "sample_texts",
     "plain_logs",
+    "sample_dumps",
     "run_settings",
     "log_reading",
-    "reward_findings",
-    "completion_findings",
-    "update_findings",
-    "findings",
+    "cause",
+    "signs",
 )

@@ -1,17 +1,22 @@
 """Reading the logs: ours, TRL's, verl's."""
 
 import ast
+import itertools
 import json
 import math
 import re
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 
 from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.reading.metric_names import HELD_OUT, NAMES, OURS, PARTS
+from parts.reading.metric_names import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PARTS
 from parts.reading.plain_logs import FIGURES, NAMED_COLUMNS, plain_rows, renamed
-from parts.reading.run_settings import our_settings, page_settings, printed_config, verl_settings
-from parts.reading.sample_dumps import trl_samples, verl_samples
+from parts.reading.run_settings import add_settings, our_settings, page_settings, printed_config, verl_settings
+from parts.reading.sample_dumps import rows_of_samples, trl_samples, verl_samples
+from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
+from parts.reading.trends import names_correctness
+from parts.rewards.extracts import extract
 
 # what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
@@ -109,13 +114,17 @@ def common_name(key: str, dialect: str) -> str | None:
         return names[key]
     if re.fullmatch(HELD_OUT[dialect], key):
         return "held_out"
-    part = re.fullmatch(PARTS[dialect], key)
-    return f"part:{part[1]}" if part else None
+    for prefix, pattern in (("part", PARTS[dialect]), ("held_out_part", HELD_OUT_PARTS[dialect])):
+        if match := re.fullmatch(pattern, key):
+            return f"{prefix}:{match[1]}"
+    return None
 
 
 def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
-    run.rows = rows
+    run.rows, order = rows, [step_of(row) for row in rows if len(row) > 2]
+    restarts = {after for before, after in itertools.pairwise(order) if 0 < after < before}
+    run.settings["restarts"] = sorted(restarts)
     held_out: dict[int, list[float]] = {}
     places = {name: place for place, name in enumerate(NAMES[dialect])}
     keys = {key: common_name(str(key), dialect) for row in rows for key in row}
@@ -156,7 +165,7 @@ def numbered(rows: list[dict]) -> list[dict]:
     """Give rows without a step the count of training entries so far."""
     step = 0
     for row in rows:
-        is_training = any(common_name(str(key), "trl") not in (None, "held_out") for key in row)
+        is_training = any(not (common_name(str(key), "trl") or "held_out").startswith("held_out") for key in row)
         given = step_of(row) or step_of({"step": row.get("train/global_step")})
         step = given or (step + 1 if is_training else step)
         row["step"] = step
@@ -308,18 +317,30 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
             run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
             run.settings = verl_settings(run.config)
         run.samples, remarks = verl_samples(folder, run.config)
+    run.samples = run.samples or samples_beside(path, run)
     run.remarks += remarks
 
 
-def load_run(source: str, group_size: int = 0, columns: dict[str, str] | None = None) -> LoggedRun:
-    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl.
+@dataclass
+class Extras:
+    """What a user names beside a log: files of settings, samples, data and rewards, and the group size."""
+
+    settings: str = ""
+    samples: str = ""
+    data: str = ""
+    reward: str = ""
+    group_size: int = 0
+
+
+def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras | None = None) -> LoggedRun:
+    """Read a run from a file or folder, with its settings and samples.
 
     Args:
         source: the file or folder.
-        group_size: completions per prompt, where the log does not say.
         columns: names in this log of figures of FIGURES.
+        extras: what lies elsewhere.
     """
-    path, later = Path(source), []
+    path, later, extras = Path(source), [], extras or Extras()
     if path.is_dir():
         path, *later = starts_of(log_of_folder(path))
     run = parse(path, "\n".join(map(read_text, [path, *later])), columns or {})
@@ -334,15 +355,79 @@ def load_run(source: str, group_size: int = 0, columns: dict[str, str] | None = 
             run.settings, run.config = page_settings(given), given
     if run.trainer in ("trl", "verl"):
         add_dumps(run, path)
-    if group_size:
-        run.settings["group_size"] = group_size
-    seen = len(run.steps())
+    folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
+    add_settings(run, folder if Path(source).is_dir() or extras.settings else Path(), extras.settings)
+    if extras.group_size:
+        run.settings["group_size"] = extras.group_size
     need_log(
-        seen or run.broken,
+        run.steps() or run.broken,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; try diagnose.py --columns reward=NAME",
+        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; it has {', '.join(names_in(run)[:12])}; try "
+        "diagnose.py --columns reward=NAME",
     )
+    if extras.samples:
+        run.samples = rows_of_samples(Path(extras.samples))
+    add_texts(run, extras.data, folder)
+    run.reward_source = source_of_reward(extras.reward, run, folder)
     return run
+
+
+def names_in(run: LoggedRun) -> list[str]:
+    """The names of all figures in a log."""
+    return [*dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))]
+
+
+def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
+    """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
+    rows = data_rows(data or str(run.settings.get("data") or ""), folder)
+    others = data_rows(str(run.settings.get("eval_data") or ""), folder)
+    if run.samples and not rows:
+        beside = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.jsonl"))]
+        named = [path for path in beside if re.search("train|data|eval|test", path.stem)][:6]
+        rows = [row for path in named if "train" in path.stem for row in data_rows(str(path), folder)]
+        others = [row for path in named if "train" not in path.stem for row in data_rows(str(path), folder)]
+    golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
+    run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
+    run.texts = sample_texts(run.samples, golds[0] | golds[1])
+
+
+def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
+    """(prompt, row) of a data file; none where it cannot be read."""
+    paths = [Path(data), folder / data, folder / Path(data).name, folder.parent / Path(data).name] if data else []
+    path = next((path for path in paths if path.is_file()), None)
+    rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
+    return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
+
+
+def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
+    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+    named = run.settings.get("reward") or []
+    specs = [spec] if spec else [named] if isinstance(named, str) else [item for item in named if isinstance(item, str)]
+    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs.sort(key=lambda pair: not names_correctness(pair[1]))
+    for file, name in pairs:
+        for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
+            if path.suffix == ".py" and path.is_file():
+                return function_of(path, name)
+    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
+    words = " ".join(specs)
+    return next(filter(None, (function_of(path, words) for path in scripts)), "")
+
+
+def function_of(path: Path, words: str) -> str:
+    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
+        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
+        tree = ast.walk(ast.parse(text))
+        called = {ast.unparse(node.func) for node in tree if isinstance(node, ast.Call)}
+        chosen = named or [name for name in takes if name not in called]
+        chosen.sort(key=lambda name: not names_correctness(name))
+        return extract(text, chosen[:1]) if chosen else ""
+    except (OSError, SyntaxError, ValueError, KeyError):
+        return ""
 
 
 def dialect_of(run: LoggedRun) -> str:

@@ -1,38 +1,23 @@
-"""A run as its log shows it."""
+"""A run as its log, settings and samples show it: the facts that causes are told by."""
 
+import itertools
 import math
-import re
 import statistics
 from dataclasses import dataclass, field
 
-from parts.reading.finding_advice import ADVICE, NOTES
-from parts.reading.metric_names import SETTINGS
-from parts.reading.trends import TREND_STEPS, ends, errors_of_chance, is_format, noise, onset, trend, window
+from parts.reading.paired_tests import share_gain
+from parts.reading.trends import TREND_STEPS, ends, errors_of_chance, is_format, names_correctness, noise, trend, window
 
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-
-
-@dataclass
-class Finding:
-    """One verdict; `metric` is the name in the log, `step` and `value` where it shows."""
-
-    id: str
-    severity: str
-    metric: str
-    step: int
-    value: float
-    saw: str
-    cause: str
-    change: list[str]
-    source: str
+EARLY = 5  # steps in which a policy is nearly the one that it was at the start
 
 
 @dataclass
 class LoggedRun:
-    """What a log holds: `series` under common names, `rows` as they stand in it.
+    """What a run left: `series` under common names, `rows` as they stand in its log.
 
-    `settings` are what the checks want to know of `config`, the run's own settings.
+    `settings` are `config`, the run's own settings, under common names; `reward_source` is the code of its rewards.
     """
 
     path: str
@@ -46,53 +31,62 @@ class LoggedRun:
     samples: list[dict] = field(default_factory=list)
     broken: list[tuple[str, int, float]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    settings_file: str = ""
+    reward_source: str = ""
+    trials: dict = field(default_factory=dict)  # what --rescore measured
+    texts: list = field(default_factory=list)  # the samples as causes read them
+    golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     def values(self, name: str) -> list[float]:
         """The finite values of a series, by step."""
-        found = self.series.get(name, {})
-        return [found[step] for step in sorted(found)]
+        points = self.series.get(name, {})
+        return [points[step] for step in sorted(points)]
+
+    def first(self, name: str) -> float:
+        """Median of the first stretch of a series; NaN without one."""
+        return ends(self.values(name))[0] if self.series.get(name) else math.nan
+
+    def last(self, name: str) -> float:
+        """Median of the last stretch of a series; NaN without one."""
+        return ends(self.values(name))[1] if self.series.get(name) else math.nan
+
+    def trend(self, name: str) -> int:
+        """1 where a series rises beyond chance, -1 where it falls, else 0."""
+        return trend(self.values(name))
+
+    def early(self, name: str, steps: int = EARLY) -> list[float]:
+        """The values of a series at its first steps."""
+        return self.values(name)[:steps]
+
+    def name(self, series: str) -> str:
+        """A series' name in this log."""
+        return self.names.get(series, series)
 
     def steps(self) -> list[int]:
         """Every training step of the log."""
-        names = [name for name in self.series if name != "held_out"]
+        names = [name for name in self.series if not name.startswith("held_out")]
         return sorted({step for name in names for step in self.series[name]})
 
     def parts(self) -> dict[str, list[float]]:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
-    def find(self, id: str, name: str, saw: str, step: int | None = None, note: bool = False) -> Finding:
-        """A finding about a series; without a step, where it is half way from its start to its end, or the last one."""
-        found = self.series.get(name) or {0: 0.0}
-        step = onset(found) if step is None else step
-        cause, change, source = ADVICE[id]
-        words = SETTINGS[self.trainer] | {"reward": first_part(self)[0] if self.parts() else "NAME"}
-        severity = "note" if note or id in NOTES else "finding"
-        metric, value = self.names.get(name, name), found.get(step, 0.0)
-        return Finding(id, severity, metric, step, value, saw, cause, [c.format(**words) for c in change], source)
+    def number(self, setting: str) -> float | None:
+        """A setting as a number; None where it is not known or no number."""
+        value = self.settings.get(setting)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 class UnreadableError(Exception):
     """The input is no log that can be judged."""
 
 
-def late(run: LoggedRun, name: str) -> float:
-    """Median of the last stretch of a series."""
-    return ends(run.values(name))[1]
-
-
-def span(run: LoggedRun, name: str) -> str:
-    """The last stretch as text: steps 31-40."""
-    steps = sorted(run.series[name])
-    return f"steps {steps[-min(len(steps), window(len(steps)))]}-{steps[-1]}"
-
-
 def first_part(run: LoggedRun) -> tuple[str, list[float]]:
     """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
     parts = run.parts()
-    for name in parts:
-        if re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE) and not is_format(name):
-            return name, parts[name]
+    named = next(filter(names_correctness, parts), None)
+    if named:
+        return named, parts[named]
     others = [(name, values) for name, values in parts.items() if not is_format(name)]
     return others[0] if others else ("score", run.values("score"))
 
@@ -119,11 +113,30 @@ def is_solved(run: LoggedRun) -> bool:
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
 
+def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
+    """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
+
+    Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice; without
+    the number of rows 64 are taken.
+    """
+    points = sorted(run.series.get("held_out", {}).items())
+    if len(points) < 2:
+        return None
+    (_, before), (_, after) = points[0], points[-1]
+    gain, rows = after - before, run.series.get("held_out_rows", {})
+    count = rows.get(points[-1][0]) or rows.get(points[0][0])
+    if not 0 <= min(before, after) <= max(before, after) <= 1:
+        scatter = max(GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:])), 0.0)
+        return gain, gain - 2 * scatter, gain + 2 * scatter
+    count = count or 64
+    return share_gain((before, count), (after, count))
+
+
 def gained(run: LoggedRun) -> bool:
     """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
-    held_out = run.values("held_out")
-    if len(held_out) >= 2:
-        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+    gain, held_out = held_out_gain(run), run.values("held_out")
+    if gain:
+        return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
     return trend(first_part(run)[1]) > 0
 
 
@@ -149,8 +162,8 @@ def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
     spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
     if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
         return None
-    found = sorted(run.series["score"].items())
+    points = sorted(run.series["score"].items())
     if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
         return None
-    top = max(found, key=lambda pair: pair[1])[0]
-    return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
+    top = max(points, key=lambda pair: pair[1])[0]
+    return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])

@@ -14,6 +14,17 @@ def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, fl
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
 
 
+def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
+    """Gain between two (share, count) of independent samples, and its 95 % interval (Newcombe 1998, method 10)."""
+    (low_a, high_a), (low_b, high_b) = (wilson_interval(p * n, n) for p, n in (before, after))
+    gain = after[0] - before[0]
+    return (
+        gain,
+        gain - math.hypot(after[0] - low_b, high_a - before[0]),
+        gain + math.hypot(high_b - after[0], before[0] - low_a),
+    )
+
+
 def accuracy_figures(samples: list[dict]) -> dict[str, float]:
     """eval/accuracy, the share of samples with full marks (1 or more) from the first reward, and its 95 % interval."""
     values = [next(iter(s["rewards"].values())) for s in samples]

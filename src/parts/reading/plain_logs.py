@@ -27,6 +27,18 @@ NAMED_COLUMNS = "named columns"
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
 
 
+def number_or_text(text):
+    """A word of a command or a YAML value as a number, truth value or text."""
+    if not isinstance(text, str):
+        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), text.strip("'\""))
+
+
 def plain_rows(text: str) -> list[dict]:
     """The rows of a CSV file (wandb's export is one) or of lines with two or more name=value; [] of other texts."""
     text = text.lstrip("\ufeff\n")

@@ -1,9 +1,13 @@
 """Samples that other trainers leave beside their logs: verl's dumps of rollouts, TRL's tables of completions."""
 
+import csv
 import json
 import math
 import re
 from pathlib import Path
+
+from parts.reading.logged_run import UnreadableError
+from parts.reading.plain_logs import number_or_text
 
 HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
@@ -46,6 +50,59 @@ def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
             except (ValueError, RecursionError, KeyError, AttributeError):
                 bad += bool(line.strip())
     return rows, [f"verl's dumps of samples: {bad} lines are no samples; left out"] if bad else []
+
+
+def rows_of_samples(path: Path) -> list[dict]:
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
+
+    Raises:
+        UnreadableError: it has no rows.
+    """
+    rows = []
+    try:
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            rows = parquet.read_table(path).to_pylist()
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                rows = [{key: number_or_text(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+        else:
+            text = path.read_text(encoding="utf-8", errors="replace").strip()
+            rows = (
+                json.loads(text) if text[:1] == "[" else [json.loads(line) for line in text.split("\n") if line.strip()]
+            )
+    except (OSError, ValueError, RecursionError, ImportError) as error:
+        raise UnreadableError(f"got {path} ({error}); expected JSONL, JSON, CSV or parquet with rows") from None
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise UnreadableError(f"got {path} without rows; expected JSONL, JSON, CSV or parquet with rows")
+    return [verl_row(row, "train") if {*VERL_KEYS} <= row.keys() else renamed_row(row) for row in rows]
+
+
+SAMPLE_NAMES = {  # of samples.jsonl: what others call it
+    "completion": (
+        "completion",
+        "completions",
+        "response",
+        "output",
+        "generation",
+        "generated_text",
+        "text",
+        "answer_text",
+    ),
+    "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
+    "score": ("score", "reward", "rewards", "total_reward", "return"),
+    "step": ("step", "global_step", "train_step"),
+}
+
+
+def renamed_row(row: dict) -> dict:
+    """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
+    taken = {name: row[key] for name, key in known.items() if key is not None}
+    if isinstance(taken.get("score"), dict):
+        taken["rewards"] = taken.pop("score")
+    return {k: v for k, v in row.items() if k not in known.values()} | taken
 
 
 def turns_of(completion) -> tuple[str, list]:

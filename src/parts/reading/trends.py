@@ -95,6 +95,11 @@ def is_format(name: str) -> bool:
     return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
 
 
+def names_correctness(name: str) -> bool:
+    """Whether a reward function's name says that it judges the answer."""
+    return bool(re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE)) and not is_format(name)
+
+
 def repeats(text: str) -> float:
     """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
     text = text[:1000]

@@ -7,6 +7,7 @@ ROOMS = (
     "output_folder",
     "checkpoints",
     "run_end",
+    "run_check",
     "summary",
     "progress",
 )

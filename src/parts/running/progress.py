@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,9 +20,11 @@ from parts.networks.models import Models
 from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.pictures import PANELS, SAMPLE_KEYS, plot_curves, token_figures
+from parts.running.run_check import check_stop_when, is_asked, is_broken
 from parts.running.summary import EXAMPLES, report, run_summary
 
 LOGGED = 8  # samples of a step or an evaluation
+COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
@@ -98,7 +101,7 @@ class RunLog:
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
+        self.trackers, self.bar, self.cause = [], None, ""
         if not self.active:
             return
         from tqdm import tqdm
@@ -138,9 +141,19 @@ class RunLog:
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
+                kept = {k: v for k, v in columns if isinstance(v, (str, int, float)) and len(str(v)) <= COLUMN_LENGTH}
+                entry |= {"columns": kept} if kept else {}
                 entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def judge(self, step: int, steps: int, stop: StopRequest) -> None:
+        """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
+        if self.active and (is_asked(step) or step == steps):
+            broken, self.cause = is_broken(self.dir, step, self.cause)
+            if broken and self.config.stop_when == "broken":
+                stop.signum = stop.signum or signal.SIGTERM
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -181,6 +194,7 @@ def begin_run(
     Args:
         started: time.perf_counter() at the start of this session.
     """
+    check_stop_when(config.stop_when)
     make_folder(config)
     start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
     log = log_class(config, start, config.steps, config.report_to, tokenizer)
@@ -192,6 +206,11 @@ def begin_run(
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
+
+
+def is_sampled(step: int, every: int) -> bool:
+    """Whether samples of a step are logged: as often as asked, and of steps 1 and 3, which show most faults."""
+    return is_due(step, every) or (bool(every) and step in (1, 3))
 
 
 class Progress:
@@ -286,8 +305,9 @@ class Progress:
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         self.log_pending()
-        if is_due(step, config.sample_every):
+        if is_sampled(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.log.judge(step, config.steps, self.stop)
         if is_due(step, config.plot_every):
             self.log.plot()
         signum = self.stop.agreed()

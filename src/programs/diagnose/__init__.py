@@ -37,4 +37,4 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
 Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged; of several the gravest: 2, 1, 3, 0.
 """
 
-ROOMS = ("report_and_plot", "command")
+ROOMS = ("report_and_plot", "rescoring", "command")

@@ -3,28 +3,40 @@
 from pathlib import Path
 
 from parts.foundation.messages import tell
-from parts.reading.findings import NOT_JUDGED, remedies
 from parts.reading.logged_run import LoggedRun, UnreadableError
 from parts.running.pictures import draw_panels
+
+SHOWN_TEXT = 160  # characters of a sample that is shown
 
 
 def print_verdict(run: LoggedRun, data: dict) -> None:
     """A run's verdict for a person."""
     first, last = data["steps"]
-    count = sum(f["severity"] == "finding" for f in data["findings"])
-    verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
-    tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
-    if data["verdict"].startswith(NOT_JUDGED):
-        for remedy in remedies(run):
-            tell(f"  try {remedy}")
-    for f in data["findings"]:
-        tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
-        tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")
-        for i, change in enumerate(f["change"]):
-            tell(f"    {'change ' if i == 0 else '       '} {change}")
-        tell(f"    source  {f['source']}")
-    if data["not_judged"]:
-        tell(f"\n  the log has no figures for {', '.join(data['not_judged'])}")
+    since = f" since step {data['since_step']}" if data["since_step"] is not None else ""
+    tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {data['verdict']}{since}")
+    texts = {text.id: text for text in run.texts}
+    for cause in data["causes"]:
+        tell(f"\n  {cause['certainty'].upper()} {cause['cause']}: {cause['says']}")
+        for item in cause["evidence"]:
+            place = f"  ({item['figure']}{'' if item['step'] is None else ', step {step}'.format(**item)})"
+            tell(f"    saw       {item['text']}{place if item['figure'] else ''}")
+            for id in item["samples"][:3]:
+                text = texts[id]
+                score = "" if text.score is None else f"{text.score:.3g}"
+                tell(f"              {id} score {score} gold {text.gold}: {text.completion[-SHOWN_TEXT:]!r}")
+        for text in cause["explains"]:
+            tell(f"    explains  {text}")
+        tell(f"    change    {cause['change']}")
+        if cause["decide_with"]:
+            tell(f"    to decide {cause['decide_with']}")
+        tell(f"    source    {cause['source']}")
+    for text in data["unexplained"] if data["verdict"] != "learned" else []:
+        tell(f"  seen: {text}")
+    for text in data["remarks"]:
+        tell(f"  note: {text}")
+    tell(f"\n  had: {', '.join(data['had'])}")
+    if data["lacked"]:
+        tell(f"  would decide more: {'; '.join(data['lacked'])}")
 
 
 MARK = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
@@ -41,7 +53,7 @@ PANELS = [
 
 
 def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
-    """Draw what the checks looked at; findings of a single run are marked at their step."""
+    """Draw the figures of the causes; evidence of a single run is marked at its step."""
     panels = []
     for title, names in PANELS:
         lines = {}
@@ -52,14 +64,15 @@ def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
             panels.append((title, lines))
     titles = []
     for report in reports:
-        ids = [finding["id"] for finding in report["findings"] if finding["severity"] == "finding"]
-        titles.append(f"{report['path']}: {', '.join(ids) or report['verdict'].partition(':')[0]}")
+        names = [cause["cause"] for cause in report["causes"]]
+        titles.append(f"{report['path']}: {', '.join([report['verdict'], *names])}")
     figure = draw_panels(panels, "\n".join(titles))
+    marks = [(c["cause"], e) for c in reports[0]["causes"] for e in c["evidence"]] if len(runs) == 1 else []
     for axis, (_, lines) in zip(figure.axes, panels, strict=False):
-        for finding in reports[0]["findings"] if len(runs) == 1 else []:
-            if finding["severity"] == "finding" and finding["metric"] in lines:
-                axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
-                axis.text(finding["step"], 0.5, finding["id"], transform=axis.get_xaxis_transform(), **MARK)
+        for name, item in marks:
+            if item["figure"] in lines and item["step"] is not None:
+                axis.axvline(item["step"], color="tab:red", linestyle="--", linewidth=1)
+                axis.text(item["step"], 0.5, name, transform=axis.get_xaxis_transform(), **MARK)
     try:
         figure.savefig(target, dpi=100)
     except (OSError, ValueError) as error:

@@ -75,7 +75,7 @@ def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], compl
     for i, row in enumerate(rows):
         rewards = {name: values[i] for name, values in parts.items()}
         sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
-        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
+        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i]), "columns": row["columns"]}
         samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
     return samples
 

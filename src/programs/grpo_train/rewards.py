@@ -136,6 +136,7 @@ class Scorer:
             sample = {
                 "prompt": seen["rows"][i]["prompt"],
                 "completion": text_of_turns(seen["completions"][i]),
+                "columns": seen["rows"][i]["columns"],
             }
             sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
             samples.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})

@@ -10,6 +10,7 @@ from parts.foundation.messages import DivergedError, RewardError, UserError, say
 from parts.foundation.processes import StopRequest, world
 from parts.rewards.user_code import text_of_turns
 from parts.running.output_folder import make_folder, write_settings
+from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
 from programs.grpo_train.dry_run import show_plan
@@ -29,6 +30,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
+    check_stop_when(config.stop_when)
     make_folder(config)
     band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)

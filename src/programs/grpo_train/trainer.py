@@ -17,6 +17,7 @@ from parts.networks.models import (
     sample_plainly,
     with_adapter,
 )
+from parts.running.progress import is_sampled
 from parts.running.summary import EXAMPLES
 from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
@@ -133,7 +134,7 @@ class GrpoRun:
         if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
-        if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
+        if is_sampled(step, config.sample_every) and self.scorer.latest:
             self.log.samples(step, "train", self.latest_samples())
         self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
@@ -201,6 +202,7 @@ class GrpoRun:
             )
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
+        self.log.judge(step, self.plan.steps, self.stop)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
             names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
             raise RewardError(

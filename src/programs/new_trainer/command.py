@@ -157,7 +157,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]
-    return int(bool(run["exit_code"] or run.get("findings") or not run.get("saved_model", {"loads": True})["loads"]))
+    return int(bool(run["exit_code"] or run.get("causes") or not run.get("saved_model", {"loads": True})["loads"]))
 
 
 def stop(number, frame) -> None:

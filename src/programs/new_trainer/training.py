@@ -149,8 +149,8 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
         command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
         if record["steps"]:
             judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
-            record["verdict"] = judged["verdict"]
-            record["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
+            names = ("verdict", "since_step", "causes", "had", "lacked", "error")
+            record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
         if settings.get("eval_data") and record["saved_model"]["loads"]:

@@ -3,8 +3,8 @@
 import re
 
 from parts.foundation.file_text import file_text
-from parts.reading.finding_advice import marked_texts
 from parts.reading.log_reading import common_name
+from parts.reading.marked_texts import marked_texts
 from parts.reading.metric_names import OURS
 
 GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it

@@ -80,9 +80,10 @@ def curves_of(sources: list[Source]) -> dict:
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
         marks = [
-            {"id": f["id"], "step": f["step"], "metric": our_name(f["metric"], dialect_of(source.run))}
-            for f in source.verdict["findings"]
-            if f["severity"] == "finding"
+            {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], dialect_of(source.run))}
+            for cause in source.verdict["causes"]
+            for item in cause["evidence"]
+            if item["step"] is not None
         ]
         run = {"name": source.name, "setting": setting}
         run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}

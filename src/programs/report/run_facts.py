@@ -7,14 +7,15 @@ import re
 import shlex
 from pathlib import Path
 
+from parts.reading.causes.ranking import TOO_SHORT
 from parts.reading.log_reading import as_number, dialect_of, step_of
 from parts.reading.logged_run import LoggedRun
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.trends import TREND_STEPS
 from programs.report.sources import Source, json_beside
 
-CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")
-TRAINED = "held-out-trains"
+CHEATING = ("part_bought", "reward_ignores_answer", "inverted_reward", "memorised_prompts")
+TRAINED = "other_eval_task"
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 
@@ -53,8 +54,8 @@ def held_out_facts(run: LoggedRun) -> dict | None:
 
 def learnt(facts: dict | None, run: LoggedRun, verdict: dict) -> str:
     """Whether it learnt, in a sentence."""
-    if any(f["id"] == TRAINED for f in verdict["findings"]):
-        return "Not measured: held-out prompts also train, so their figure rises by memory alone."
+    if any(cause["cause"] == TRAINED for cause in verdict["causes"]):
+        return "Not measured: the held-out prompts also train, or are of another task."
     if not facts:
         scores = run.values("score")
         if not scores:
@@ -73,14 +74,15 @@ def learnt(facts: dict | None, run: LoggedRun, verdict: dict) -> str:
     return "Within the noise: the 95 % intervals of before and after overlap; more held-out rows would tell."
 
 
-def cheats(facts: dict | None, verdict: dict) -> str:
+def cheats(facts: dict | None, verdict: dict, run_steps: list[int]) -> str:
     """Whether it earns reward without the task, in a sentence."""
-    found = [f["id"] for f in verdict["findings"] if f["id"] in CHEATING and f["severity"] == "finding"]
-    if any(f["id"] == TRAINED for f in verdict["findings"]):
-        return "Cannot be told: held-out prompts also train, so nothing independent stands against the score."
-    if found:
-        return f"Perhaps: {', '.join(found)}, see below; read the samples that score high."
-    if any(f["id"] == "short-run" for f in verdict["findings"]):
+    names = [cause["cause"] for cause in verdict["causes"]]
+    paid = [name for name in names if name in CHEATING]
+    if TRAINED in names:
+        return "Cannot be told: the held-out prompts also train, or are of another task."
+    if paid:
+        return f"Yes: {', '.join(paid)}, see below; read the samples that score high."
+    if verdict["verdict"] == TOO_SHORT and len(run_steps) < TREND_STEPS:
         return f"Too short to tell: trends are judged from {TREND_STEPS} steps on; read the samples that score high."
     if facts and facts["several"]:
         return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."
@@ -186,7 +188,6 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
     """All that the top of the page says of a run."""
     run, folder = source.run, source.folder
     facts = held_out_facts(run)
-    findings = source.verdict["findings"]
     return {
         "name": source.name,
         "trainer": trainer_name(run),
@@ -194,12 +195,15 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "about": about(run.config),
         "held_out": facts,
         "learnt": learnt(facts, run, source.verdict),
-        "cheats": cheats(facts, source.verdict),
+        "cheats": cheats(facts, source.verdict, run.steps()),
         "outcome": outcome(run, folder, now),
         "spent": spent(run, folder),
         "verdict": source.verdict["verdict"],
-        "findings": sorted(findings, key=lambda f: f["severity"] != "finding"),
-        "not_judged": source.verdict["not_judged"],
+        "since": source.verdict["since_step"],
+        "causes": source.verdict["causes"],
+        "unexplained": source.verdict["unexplained"],
+        "lacked": source.verdict["lacked"],
+        "texts": {text.id: text for text in run.texts},
         "remarks": [*dict.fromkeys(source.remarks), *broken_remarks(run)],
         "versions": json_beside(folder, "versions.json"),
         "command": to_repeat(run, folder),

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError
+from parts.reading.causes.ranking import diagnose
 from parts.reading.evaluation_results import read_report
-from parts.reading.findings import diagnose, judgement
 from parts.reading.log_reading import load_run, rows_of_json
 from parts.reading.logged_run import LoggedRun, UnreadableError
 
@@ -42,7 +42,7 @@ def read_source(path: Path, name: str) -> Source:
     folder = path if path.is_dir() else path.parent
     if not is_evaluation(path):
         run = load_run(str(path))
-        return Source(name, folder, run, judgement(run, *diagnose(run)), samples=run.samples, remarks=run.remarks)
+        return Source(name, folder, run, diagnose(run), samples=run.samples, remarks=run.remarks)
     source = Source(name, folder, report=read_report(str(path)))
     try:
         text = (folder / "samples.jsonl").read_text(encoding="utf-8", errors="replace")

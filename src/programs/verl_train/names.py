@@ -81,6 +81,7 @@ IDLE_IN_VERL = {
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "stop_when": "verl's job judges nothing itself; ask scripts/diagnose.py of its folder",
 }
 # Settings that become no override: what they are for.
 NOTES = IDLE_IN_VERL | {

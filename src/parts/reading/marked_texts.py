@@ -1,9 +1,4 @@
-"""Findings and notes: cause, remedy, source."""
-
-from parts.foundation.file_text import file_text
-
-ADVICE_TEXT = file_text("finding_advice.txt")
-IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
+"""Entries of a text file by name and mark, such as a glossary."""
 
 
 def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
@@ -25,8 +20,3 @@ def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
             texts = [text]
             entry = entries[name] = {"#": [heading], "": texts}
     return entries
-
-
-# finding: (likely cause, what to change, source)
-ADVICE = {name: (entry[""][0], entry["-"], entry["="][0]) for name, entry in marked_texts(ADVICE_TEXT).items()}
-NOTES = {name for name, entry in marked_texts(ADVICE_TEXT).items() if entry["#"] == ["notes"]}

@@ -1,0 +1,1 @@
+"""Runs of the embedded model with one planted fault, and healthy ones, for benchmarks/diagnosis.py."""

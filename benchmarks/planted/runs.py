@@ -1,0 +1,185 @@
+"""Makes planned runs: a folder as a user leaves it, with the trainer's output in `out`, and label.json beside it."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tests"))
+from warm_process import WarmProcess  # noqa: E402
+
+from planted.faults import OURS, Plan  # noqa: E402
+from planted.rewards import source  # noqa: E402
+
+NAMES = {  # common name: (ours, TRL's)
+    "steps": ("steps", "max_steps"),
+    "batch": ("batch_size", "per_device_train_batch_size"),
+    "group": ("group_size", "num_generations"),
+    "lr": ("lr", "learning_rate"),
+    "kl": ("kl_coef", "beta"),
+    "max_tokens": ("max_new_tokens", "max_completion_length"),
+    "passes": ("ppo_epochs", "num_iterations"),
+    "warmup": ("warmup_steps", "warmup_steps"),
+    "grad_norm": ("max_grad_norm", "max_grad_norm"),
+    "eval_every": ("eval_every", "eval_steps"),
+}
+EXTRA = {"min_p", "repetition_penalty"}  # fields of GRPOConfig that are no flags of grpo_train.py
+SECONDS = 600
+
+
+def warm_process() -> WarmProcess:
+    """A process that has the libraries loaded, TRL too."""
+    process = WarmProcess()
+    request = {"command": [str(ROOT / "scripts" / "grpo_train.py"), "--help"], "env": dict(os.environ), "cwd": None}
+    process.run(request | {"out": os.devnull, "err": os.devnull, "timeout": SECONDS})
+    return process
+
+
+def command(plan: Plan, model: str) -> list[str]:
+    """The command line of one of our trainers."""
+    settings = dict(plan.settings)
+    if plan.trainer == "ppo":
+        del settings["group"]
+    ours = plan.trainer in OURS
+    words = [str(ROOT / "scripts" / ("ppo_train.py" if ours else "grpo_train.py")), "--model", model]
+    words += ["--data", "train.jsonl", "--eval_data", "eval.jsonl", "--output_dir", "out", "--seed", str(plan.seed)]
+    words += ["--algorithm", plan.trainer] if ours else []
+    words += ["--eval_rows", "128", "--plot_every", "0", f"--save_{'every' if ours else 'steps'}", "0"]
+    for public, weight in plan.parts.values():
+        words += ["--reward", f"reward.py:{public}" + (f"*{weight}" if weight != 1 else "")]
+    for key in EXTRA & settings.keys():
+        words += ["--trainer_args", f"{key}={settings.pop(key)}"]
+    for key, value in settings.items():
+        name = NAMES.get(key, (key, key))[0 if ours else 1]
+        words += ["--" + {"max_steps": "steps", "eval_steps": "eval_every"}.get(name, name), str(value)]
+    return words
+
+
+def script(plan: Plan, model: str) -> str:
+    """A plain TRL script with literal arguments."""
+    settings = {NAMES.get(key, (key, key))[1]: value for key, value in plan.settings.items() if key != "sample_every"}
+    rate = settings.pop("learning_rate", 5e-4)
+    settings |= {"learning_rate": rate, "logging_steps": 1 + plan.seed % 2, "seed": plan.seed}
+    settings["save_steps"] = settings["max_steps"]
+    weights = [weight for _, weight in plan.parts.values()]
+    if weights != [1.0]:
+        settings["reward_weights"] = weights
+    if "dtype" in settings:
+        settings["model_init_kwargs"] = {"dtype": settings.pop("dtype")}
+    if plan.seed % 2 and plan.cause != "memorised_prompts":
+        del settings["eval_steps"]
+    else:
+        settings |= {"eval_strategy": "steps", "per_device_eval_batch_size": 64}
+    if "warmup" in plan.settings or plan.seed % 3 == 0:
+        settings["lr_scheduler_type"] = "constant_with_warmup"
+    lines = "".join(f"    {name}={value!r},\n" for name, value in settings.items())
+    text = (HERE / "train.py").read_text(encoding="utf-8").replace('    save_strategy="steps",\n', lines)
+    names = ", ".join(public for public, _ in plan.parts.values())
+    text = text.replace("import REWARDS", f"import {names}").replace("REWARDS", f"[{names}]")
+    return text.replace('"MODEL"', repr(model))
+
+
+def write_files(plan: Plan, folder: Path, model: str) -> list[str]:
+    """Data, reward and script of a run; returns what starts it."""
+    for name, rows in (("train", plan.train), ("eval", plan.held_out)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    publics = {function: public for function, (public, _) in plan.parts.items()}
+    (folder / "reward.py").write_text(source(publics, plan.level), encoding="utf-8")
+    if plan.trainer == "trl":
+        (folder / "train.py").write_text(script(plan, model), encoding="utf-8")
+        return [str(folder / "train.py")]
+    words = command(plan, model)
+    (folder / "run.sh").write_text(" ".join(["python", *words]) + "\n", encoding="utf-8")
+    if plan.sampler:
+        held = {"EVERY": 1, "SHIFT": 0.0} | plan.sampler
+        text = (HERE / "sampler.py").read_text(encoding="utf-8").replace("PPO_TRAIN", words[0])
+        text = text.replace("EVERY, SHIFT = 1, 0.0", f"EVERY, SHIFT = {held['EVERY']}, {held['SHIFT']}")
+        (folder.parent / "sampler.py").write_text(text, encoding="utf-8")
+        words[0] = str(folder.parent / "sampler.py")
+    return words
+
+
+def join(first: Path, second: Path) -> None:
+    """Put the log of a second run behind that of a first, as where a restart goes on with the log."""
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        if (first / name).exists():
+            rows = [json.loads(line) for line in (second / name).read_text(encoding="utf-8").splitlines()]
+            lines = (first / name).read_text(encoding="utf-8").splitlines()
+            last = max(json.loads(line)["step"] for line in lines)
+            lines += [json.dumps(row | {"step": row["step"] + last}) for row in rows if row["step"]]
+            (first / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for old in sorted(first.glob("checkpoint-*/trainer_state.json")):
+        new = json.loads(next(second.glob("checkpoint-*/trainer_state.json")).read_text(encoding="utf-8"))
+        state = json.loads(old.read_text(encoding="utf-8"))
+        last = state["global_step"]
+        state["log_history"] += [row | {"step": row["step"] + last} for row in new["log_history"]]
+        state["global_step"] = state["max_steps"] = last + new["global_step"]
+        old.write_text(json.dumps(state, indent=1), encoding="utf-8")
+
+
+def curves(out: Path) -> dict[str, list[float]]:
+    """The logged figures of a run by name, in their order."""
+    rows = []
+    if (out / "metrics.jsonl").exists():
+        rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for path in list(out.glob("checkpoint-*/trainer_state.json"))[-1:]:
+        rows = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row[name] for row in rows if name in row] for name in names}
+
+
+def took(plan: Plan, out: Path) -> bool:
+    """Whether the fault shows: the part that is paid for rose, the one that dies fell, the broken policy got no better.
+
+    It looks at curves whose meaning the plan knows. Where a policy never tried what it would have been paid for, it had
+    a healthy run; such a run is left out of the score.
+    """
+    series = curves(out)
+
+    def change(*names: str) -> float:
+        values = next((series[name] for name in names if name in series), [0.0])
+        size = max(1, len(values) // 4)
+        return sum(values[-size:]) / size - sum(values[:size]) / size
+
+    publics = {function: public for function, (public, _) in plan.parts.items()}
+    if plan.cause == "part_bought":
+        public = publics[list(publics)[-1]]
+        return change(f"reward/{public}", f"rewards/{public}/mean") > 0.05
+    if plan.cause == "part_dies":
+        return change("reward/tagged", "rewards/tagged/mean") < -0.2
+    if plan.cause == "memorised_prompts":
+        return change("eval/accuracy", "eval_reward") < 0.05
+    return plan.cause != "updates_too_large" or change("reward/mean", "reward") < 0.05
+
+
+def tidy(out: Path) -> None:
+    """Leave out what weighs: weights, optimizers, pictures."""
+    for pattern in ("**/*.safetensors", "**/*.pt", "**/*.pth", "**/*.bin", "*.png"):
+        for path in out.glob(pattern):
+            path.unlink()
+
+
+def make(plan: Plan, folder: Path, model: str, process: WarmProcess) -> int:
+    """Train a planned run in a folder; returns the exit code of its trainer."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    request = {"command": write_files(plan, folder, model), "env": os.environ | quiet, "cwd": str(folder)}
+    request |= {"out": str(folder / "train.log"), "err": str(folder / "train.log"), "timeout": SECONDS}
+    code = process.run(request)
+    if plan.restarts and code == 0:
+        shutil.move(folder / "out", folder / "first")
+        plan.seed += 1000
+        process.run(request | {"command": write_files(plan, folder, model)})
+        plan.seed -= 1000
+        join(folder / "first", folder / "out")
+        shutil.rmtree(folder / "out")
+        shutil.move(folder / "first", folder / "out")
+    tidy(folder / "out")
+    label = {"cause": plan.cause, "variant": plan.variant, "trainer": plan.trainer, "seed": plan.seed}
+    label |= {"strength": plan.strength, "exit_code": code, "took": took(plan, folder / "out")}
+    (folder / "label.json").write_text(json.dumps(label), encoding="utf-8")
+    return code

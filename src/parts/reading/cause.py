@@ -1,0 +1,62 @@
+"""A cause: the evidence that it needs, what it explains, and what to change."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from parts.reading.logged_run import LoggedRun
+
+CERTAIN, LIKELY, WEAK = 0.9, 0.6, 0.4  # strengths of evidence; below LIKELY a cause is named only beside another
+
+# signs of a run that learns nothing, and of one that loses what it had
+STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
+LOST = (
+    "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
+
+    text: str
+    figure: str = ""
+    step: int | None = None
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for a cause, and how strongly; `since` is the step from which the run is broken."""
+
+    strength: float
+    facts: list[Fact] = field(default_factory=list)
+    since: int | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A root cause; a new one is a file in this folder, and its line in `ranking.py`.
+
+    `explains` has the names of signs, and of causes that follow from this one. `breaks` says that a run with it is
+    broken, not only without a gain.
+    """
+
+    name: str
+    says: str
+    test: Callable[[LoggedRun], Evidence | None]
+    explains: str
+    change: str
+    decide_with: str
+    source: str
+    breaks: bool = False
+
+
+def fact(run: LoggedRun, series: str, text: str, step: int | None = None, samples=()) -> Fact:
+    """A fact about a series under its name in the log; without a step, its last one."""
+    points = run.series.get(series, {})
+    return Fact(text, run.name(series), max(points, default=None) if step is None else step, tuple(samples)[:8])
+
+
+def shown(texts, text: str) -> Fact:
+    """A fact about samples, of which the first three are named."""
+    return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))

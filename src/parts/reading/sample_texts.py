@@ -1,0 +1,216 @@
+"""Samples as causes read them: text, score, gold, and what a completion states and is paid for."""
+
+import json
+import math
+import re
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+
+from parts.reading.paired_tests import share_gain
+from parts.reading.trends import names_correctness, repeats
+
+GOLD_NAMES = (
+    *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
+    *("final_answer", "reference", "expected", "gts", "response", "output"),
+)
+# how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
+MARKED = re.compile(
+    r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
+    r"|(?i:\b(answer(?: is|[:=]))\s*)([^\n]*)"
+)
+IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
+COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
+MARK_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
+NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
+
+
+@dataclass(frozen=True)
+class Text:
+    """One logged completion; `right` is None where the gold answer is not known."""
+
+    id: str
+    step: int
+    kind: str
+    prompt: str
+    completion: str
+    score: float | None
+    gold: str | None = None
+    right: bool | None = None
+    finished: bool | None = None
+    parts: dict = field(default_factory=dict)
+
+
+def plain_text(value) -> str:
+    """A text, or the last message's content of messages."""
+    if isinstance(value, list) and value:
+        last = value[-1]
+        value = last.get("content") if isinstance(last, dict) else last
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def simplest(answer: str) -> str:
+    """An answer without marks, signs of money, separators of thousands and a final point."""
+    answer = answer.strip().strip("$ *`").rstrip(".").replace("−", "-")
+    bare = re.sub(r"[,\s$]", "", answer)
+    if re.fullmatch(r"-?\d+(\.\d+)?", bare):
+        return f"{float(bare):.10g}" if "." in bare else str(int(bare)) if len(bare) < 400 else bare
+    return answer.casefold()
+
+
+def gold_of(row: dict) -> str | None:
+    """The gold answer of a row, by its columns' names; worked solutions give what they mark."""
+    columns = {str(key).casefold(): value for key, value in row.items()}
+    columns |= {str(key).casefold(): value for key, value in (row.get("columns") or {}).items()}
+    if isinstance(columns.get("reward_model"), dict):
+        columns |= columns["reward_model"]
+    for name in GOLD_NAMES:
+        value = columns.get(name)
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
+            marked = marked_answers(str(value))
+            gold = simplest(marked[-1][1] if marked else str(value))
+            numbers = NUMBER.findall(gold)
+            # a number with its unit is the number
+            return simplest(numbers[0]) if len(numbers) == 1 and len(gold.split()) <= 3 else gold
+    return None
+
+
+def marked_answers(text: str) -> list[tuple[str, str]]:
+    """(mark, answer) of every marked answer of a text; a tag's mark is its name."""
+    found = [[part for part in groups if part] for groups in MARKED.findall(text)]
+    return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
+
+
+def stated_answer(text: str, numeric: bool) -> str:
+    """The answer that a completion states last: marked, else the last number or the last line."""
+    marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
+    last = marked[-1] if marked else text.strip().rpartition("\n")[2]
+    numbers = NUMBER.findall(last if marked else text) if numeric else []
+    return simplest(numbers[-1] if numbers else last)
+
+
+def holds(text: str, gold: str) -> bool:
+    """Whether a gold answer stands anywhere in a text, as a word or number of its own."""
+    if re.fullmatch(r"-?\d[\d.]*", gold):
+        return any(simplest(number) == gold for number in NUMBER.findall(text)) or gold in {
+            simplest(part) for part in re.findall(r"-?\d+", text)
+        }
+    return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
+
+
+def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
+    """The samples that have a completion, in the order of the log; `golds` are those of --data by prompt."""
+    texts = []
+    for i, row in enumerate(samples):
+        completion = row.get("completion")
+        if not isinstance(completion, (str, list)):
+            continue
+        completion, prompt = plain_text(completion), plain_text(row.get("prompt"))
+        gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
+        right = None if gold is None else stated_answer(completion, bool(NUMBER.fullmatch(gold))) == gold
+        score, rewards = row.get("score"), row.get("rewards")
+        parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
+        step = int(row["step"]) if is_real(row.get("step")) else 0
+        texts.append(
+            Text(
+                id=f"{step}.{i}",
+                step=step,
+                kind=str(row.get("kind", "train")),
+                prompt=prompt,
+                completion=completion,
+                score=float(score) if is_real(score) else None,
+                gold=gold,
+                right=right,
+                finished=row.get("finished") if isinstance(row.get("finished"), bool) else None,
+                parts=parts,
+            )
+        )
+    return texts
+
+
+def is_real(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def source_marks(source: str) -> set[str]:
+    """The marks that a reward's source, or a prompt, names."""
+    return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
+
+
+def asked_marks(texts: list[Text]) -> set[str]:
+    """The marks that most prompts ask for."""
+    counts = Counter(mark for text in texts for mark in source_marks(text.prompt))
+    return {mark for mark, count in counts.items() if count * 2 > len(texts)}
+
+
+def correct_pay(text: Text) -> float | None:
+    """What the part that stands for correctness paid; the score where there is one part or none."""
+    if len(text.parts) < 2:
+        return text.score
+    named = [value for name, value in text.parts.items() if names_correctness(name)]
+    return named[0] if named else next(iter(text.parts.values()))
+
+
+FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
+    "length": len,
+    "tags": lambda text: len(re.findall(r"</?\w+>", text)),
+    "digits": lambda text: sum(map(str.isdigit, text)),
+    "repetition": repeats,
+    "answers tried": lambda text: len(marked_answers(text)),
+    "text after the answer": lambda text: len(re.split(r"</answer>|\\boxed\{[^{}]*\}|####\s*\S+", text)[-1].strip()),
+}
+
+
+def correlation(x: list[float], y: list[float]) -> float:
+    """Pearson's correlation; 0 where one of them does not vary."""
+    if len(x) < 3 or max(x) == min(x) or max(y) == min(y):
+        return 0.0
+    return statistics.correlation(x, y)
+
+
+def within_classes(values: list[float], classes: list) -> list[float]:
+    """Values less the mean of their class."""
+    means = {c: statistics.fmean(v for v, k in zip(values, classes, strict=True) if k == c) for c in {*classes}}
+    return [v - means[c] for v, c in zip(values, classes, strict=True)]
+
+
+def payment_by_feature(texts: list[Text]) -> dict[str, float]:
+    """Correlation of score and each feature among completions that are equally right."""
+    scored = [t for t in texts if t.score is not None]
+    classes = [t.right for t in scored]
+    scores = within_classes([t.score for t in scored], classes) if scored else []
+    paid = {}
+    for name, measure in FEATURES.items():
+        amounts = [float(measure(t.completion)) for t in scored]
+        paid[name] = correlation(within_classes(amounts, classes), scores) if scored else 0.0
+    return paid
+
+
+def early_texts(texts: list[Text]) -> list[Text]:
+    """The samples of the run's first third, before the policy has drifted, where these are 24 and more; else all."""
+    steps = sorted({t.step for t in texts})
+    early = [t for t in texts if t.step <= steps[len(steps) // 3]] if steps else []
+    return early if len(early) >= 24 else texts
+
+
+def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
+    """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
+    paid = [(t.right, correct_pay(t)) for t in texts if t.right is not None]
+    return tuple([pay for right, pay in paid if right is kind and pay is not None] for kind in (True, False))
+
+
+def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
+    """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
+    held_out = [t for t in texts if t.kind == "eval" and t.right is not None]
+    known = (
+        held_out
+        if len({t.step for t in held_out}) > 1
+        else [t for t in texts if t.kind == "train" and t.right is not None]
+    )
+    steps = sorted({t.step for t in known})
+    third = 1 if known is held_out else max(1, len(steps) // 3)
+    shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]
+    if len(steps) < 2 or min(map(len, shares)) < 8:
+        return None
+    return share_gain(*((sum(share) / len(share), len(share)) for share in shares))

@@ -1,0 +1,80 @@
+"""benchmarks/diagnosis.py: the plants, the score by hand, and a part of the measurement itself."""
+
+import json
+import sys
+
+import pytest
+from conftest import ROOT, load_module
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+diagnosis = load_module(ROOT / "benchmarks" / "diagnosis.py", "diagnosis_benchmark")
+from planted import faults, rewards, runs, score  # noqa: E402
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: f"{fault.cause}-{fault.variant}")
+def test_files_of_a_run_do_not_name_its_fault(fault, tmp_path):
+    names = {name for name in vars(rewards) if callable(getattr(rewards, name))} - set(rewards.READERS) - {"right"}
+    plan = faults.plan_of(fault, fault.trainers[-1], 0)
+    assert plan == faults.plan_of(fault, fault.trainers[-1], 0), "the seed draws everything"
+    folder = tmp_path / "run"
+    folder.mkdir()
+    runs.write_files(plan, folder, "model")
+    texts = [path.read_text() for path in folder.iterdir() if path.suffix in (".py", ".sh")]
+    compile((folder / "reward.py").read_text(), "reward.py", "exec")
+    assert not [other.cause for other in faults.FAULTS for text in texts if other.cause in text]
+    publics = {public for public, _ in plan.parts.values()}
+    assert not [name for name in names - publics for text in texts if f"def {name}(" in text]
+
+
+def test_wilson_interval():  # by hand, z = 1.96
+    assert score.wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert score.wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert score.wilson(0, 0) == (0.0, 1.0)
+
+
+ADVICE = [
+    ("part_bought", "Raise --max_new_tokens to 512.", True),
+    ("part_bought", "Pay length only beside a right answer; do not raise the limit.", False),
+    ("kl_holds_policy", "increase beta", True),
+    ("kl_holds_policy", "lower --kl_coef to 0.01", False),
+    ("updates_too_large", "a higher learning rate", True),
+    ("inverted_reward", "train longer", True),
+    ("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens", False),
+]
+
+
+@pytest.mark.parametrize(("cause", "advice", "feeds"), ADVICE)
+def test_advice_that_feeds_the_fault(cause, advice, feeds):
+    assert bool(score.harmful(cause, {"causes": [{"cause": "any", "change": advice, "decide_with": None}]})) == feeds
+
+
+def test_tallies_by_hand():
+    def answer(cause, full, alone=()):
+        said = [{"causes": [{"cause": name} for name in names], "lacked": ["samples"]} for names in (full, alone)]
+        return score.Answer({"cause": cause, "variant": "v", "trainer": "ppo", "seed": 0}, "", *said)
+
+    answers = [
+        answer("too_hard", ["too_hard"], ["too_hard"]),
+        answer("too_hard", ["too_sparse", "too_hard"]),
+        answer("part_bought", ["too_easy", "too_hard", "part_bought"]),  # third: no hit, and one cause too many
+        answer("healthy", []),
+        answer("healthy", [], ["nothing_moves"]),
+        answer("noise", []),
+    ]
+    figures = score.tallies(answers)
+    assert figures["first"] == (1, 3) and figures["first two"] == (2, 3) and figures["more than two"] == (1, 6)
+    assert figures["blamed healthy runs"] == (1, 2) and figures["blamed noise"] == (0, 1)
+    assert figures["first, log alone"] == (1, 3) and figures["says what it lacks, log alone"] == (3, 3)
+    assert {"first", "first two", "more than two", "blamed healthy runs"} <= set(score.missed(figures))
+
+
+@pytest.mark.long
+def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
+    """Every cause once, really trained, and asked about through scripts/diagnose.py."""
+    monkeypatch.setattr(sys, "argv", ["diagnosis.py", "--part", "--runs", str(tmp_path)])
+    diagnosis.main()
+    labels = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/label.json")]
+    assert {label["cause"] for label in labels} == {fault.cause for fault in faults.FAULTS} | set(score.NONE)
+    assert {x["exit_code"] for x in labels if x["cause"] == "healthy"} == {0}
+    wrong = capsys.readouterr().out.partition("beyond their limits: ")[2].strip().split("; ")
+    assert not {"first", "more than two", "harmful advice", "blamed noise"} & set(wrong)
