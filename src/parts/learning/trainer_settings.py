@@ -104,7 +104,7 @@ class TrainerSettings(RunSettings):
     micro_batch_tokens="attn_implementation",
     merge_lora="lora_alpha",
     sample_tokens="sample_every",
-    save_every="allow_overlap",
+    save_every="stop_when",
 )
 @dataclass
 class RolloutSettings(TrainerSettings):

@@ -7,7 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-from parts.reading.causes.ranking import TOO_SHORT
 from parts.reading.log_reading import as_number, dialect_of, step_of
 from parts.reading.logged_run import LoggedRun
 from parts.reading.paired_tests import wilson_interval
@@ -82,7 +81,7 @@ def cheats(facts: dict | None, verdict: dict, run_steps: list[int]) -> str:
         return "Cannot be told: the held-out prompts also train, or are of another task."
     if paid:
         return f"Yes: {', '.join(paid)}, see below; read the samples that score high."
-    if verdict["verdict"] == TOO_SHORT and len(run_steps) < TREND_STEPS:
+    if len(run_steps) < TREND_STEPS:
         return f"Too short to tell: trends are judged from {TREND_STEPS} steps on; read the samples that score high."
     if facts and facts["several"]:
         return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."

@@ -5,7 +5,6 @@ import math
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact
 from parts.reading.logged_run import LoggedRun, collapse, gained
-from parts.reading.trends import TREND_STEPS
 
 LARGE = (  # series of one step's update, value that is too much, words
     ("kl_step", 0.1, "KL of one step's update"),
@@ -36,9 +35,11 @@ def find_updates_too_large(run: LoggedRun) -> Evidence | None:
     facts, lost = large_steps(run), collapse(run)
     moved = min((f.step for f in facts if f.step is not None), default=math.inf)
     scores = run.values("score")
-    # a run too short for a collapse that has lost nearly all after its first steps
-    short = 6 <= len(scores) < TREND_STEPS and max(scores[2:]) < 0.2 * scores[0]
-    ruined = bool(lost) or short
+    # the first updates took all: what so many completions would not score by chance
+    rest = scores[1:]
+    count = (run.number("batch") or 32) * len(rest)
+    at_once = len(rest) > 1 and scores[0] * count > 20 and max(rest) <= 0.02 * scores[0] and min(scores) >= 0
+    ruined = bool(lost) or at_once
     if gained(run) and not ruined and run.trend("score") > 0:
         return None  # large, and it learns
     rate, passes = run.values("lr"), (run.number("epochs") or 1) * (run.number("minibatches") or 1)
@@ -55,7 +56,7 @@ def find_updates_too_large(run: LoggedRun) -> Evidence | None:
         said = fact(
             run, "score", f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}", step
         )
-        return Evidence(LIKELY + 0.1, [said], since=step)
+        return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [said], since=step)
     return None
 
 
