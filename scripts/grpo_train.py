@@ -37,64 +37,65 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       147-210  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       213-253  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       256-410  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       413-575  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       578-790  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       793-833  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      836-1112  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1115-1246  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1249-1429  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1432-1595  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1598-1801  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1804-1992  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1995-2033  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2036-2115  prompts                Prompts as token ids, for training and held out
-#     2118-2205  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2208-2414  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2417-2679  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2682-2896  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2899-3076  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3079-3284  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3287-3427  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3430-3492  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3495-3750  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3753-3907  conversations          The record of a conversation with an environment, and what the environment …
-#     3910-4080  play                   Playing conversations of a policy with environments: all that are open are …
-#     4083-4237  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4240-4553  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4556-4701  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4704-4775  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4778-4784  losses                 The KL to the reference, policy and value losses, and how losses per token …
-#     4787-4890  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#     4893-4970  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4973-4991  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     4994-5244  memory                 The memory that a run will need, from the shape of its networks
-#     5247-5310  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5313-5417  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5420-5545  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5548-5596  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5599-5688  summary                summary.json and the lines at the end of a run
-#     5691-5805  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5808-5826  paired tests           Intervals, paired tests, pass@k
-#     5829-6226  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6229-6247  data                   Prompts as a data set
-#     6250-6319  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6322-6393  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6396-6444  trl arguments          Our settings as TRL's
-#     6447-6624  rewards                Rewards as TRL calls them, checked and logged
-#     6627-6701  stages                 Stages of rewards over a run
-#     6704-6833  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6836-6947  evaluation             Held-out evaluation with greedy completions
-#     6950-7008  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     7011-7102  checkpoints            Resume points, and the exported model
-#     7105-7226  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7229-7531  trainer                TRL's trainer with exact resume and our logs
-#     7534-7619  prepare                All that is loaded and checked before the first step
-#     7622-7666  memory                 The memory that a run will need
-#     7669-7719  dry run                --dry_run: settings, batch arithmetic, memory
-#     7722-7810  run                    The run and the command line
+#       149-212  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       215-255  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       258-412  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       415-577  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       580-792  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       795-835  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      838-1114  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1117-1248  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1251-1431  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1434-1597  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1600-1803  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1806-1994  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1997-2035  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2038-2117  prompts                Prompts as token ids, for training and held out
+#     2120-2207  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2210-2416  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2419-2681  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2684-2898  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2901-3078  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3081-3286  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3289-3429  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3432-3494  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3497-3752  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3755-3909  conversations          The record of a conversation with an environment, and what the environment …
+#     3912-4082  play                   Playing conversations of a policy with environments: all that are open are …
+#     4085-4239  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4242-4555  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4558-4703  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4706-4777  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4780-4786  losses                 The KL to the reference, policy and value losses, and how losses per token …
+#     4789-4892  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#     4895-4978  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     4981-4999  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     5002-5252  memory                 The memory that a run will need, from the shape of its networks
+#     5255-5318  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5321-5425  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5428-5553  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5556-5604  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5607-5640  run check              What diagnose.py says of a run that is under way, and at its end
+#     5643-5732  summary                summary.json and the lines at the end of a run
+#     5735-5870  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5873-5891  paired tests           Intervals, paired tests, pass@k
+#     5894-6291  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6294-6312  data                   Prompts as a data set
+#     6315-6384  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6387-6458  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6461-6509  trl arguments          Our settings as TRL's
+#     6512-6690  rewards                Rewards as TRL calls them, checked and logged
+#     6693-6767  stages                 Stages of rewards over a run
+#     6770-6899  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6902-7013  evaluation             Held-out evaluation with greedy completions
+#     7016-7074  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     7077-7168  checkpoints            Resume points, and the exported model
+#     7171-7292  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7295-7598  trainer                TRL's trainer with exact resume and our logs
+#     7601-7686  prepare                All that is loaded and checked before the first step
+#     7689-7733  memory                 The memory that a run will need
+#     7736-7786  dry run                --dry_run: settings, batch arithmetic, memory
+#     7789-7878  run                    The run and the command line
 
 import argparse
 import ast
@@ -130,6 +131,7 @@ import signal
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -4968,6 +4970,12 @@ class TrainerSettings(RunSettings):
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    stop_when: str = setting(
+        "never",
+        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
+    )
 
 
 # ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
@@ -5596,6 +5604,42 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     return faults
 
 
+# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
+
+DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
+LIMIT_S = 60
+
+
+def is_asked(step: int) -> bool:
+    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
+    return step >= 3 and str(step).rstrip("0") in ("1", "3")
+
+
+def check_stop_when(stop_when: str) -> None:
+    """Raise UserError for --stop_when broken without the script that judges."""
+    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
+    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
+    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    if not DIAGNOSE.is_file():
+        return False, last
+    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        judged = json.loads(done.stdout)["runs"][0]
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+        return False, last
+    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
+    if not cause:
+        return False, last
+    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
+    if line.partition(" (")[0] != last.partition(" (")[0]:
+        say(f"step {step}: {judged['verdict']}, {line}")
+    return judged["verdict"] == "broken", line
+
+
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
 
 EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
@@ -5691,6 +5735,7 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
 LOGGED = 8  # samples of a step or an evaluation
+COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
 
 
 def forget_after(path: Path, step: int) -> None:
@@ -5748,7 +5793,7 @@ class RunLog:
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
+        self.trackers, self.bar, self.cause = [], None, ""
         if not self.active:
             return
         from tqdm import tqdm
@@ -5788,9 +5833,19 @@ class RunLog:
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
+                kept = {k: v for k, v in columns if isinstance(v, (str, int, float)) and len(str(v)) <= COLUMN_LENGTH}
+                entry |= {"columns": kept} if kept else {}
                 entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def judge(self, step: int, steps: int, stop: StopRequest) -> None:
+        """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
+        if self.active and (is_asked(step) or step == steps):
+            broken, self.cause = is_broken(self.dir, step, self.cause)
+            if broken and self.config.stop_when == "broken":
+                stop.signum = stop.signum or signal.SIGTERM
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -5803,6 +5858,16 @@ class RunLog:
             self.bar.close()
             for _, close in self.trackers:
                 close()
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps (0: never) happens after this one."""
+    return bool(every) and step % every == 0
+
+
+def is_sampled(step: int, every: int) -> bool:
+    """Whether samples of a step are logged: as often as asked, and of steps 1 and 3, which show most faults."""
+    return is_due(step, every) or (bool(every) and step in (1, 3))
 
 
 # -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
@@ -6570,6 +6635,7 @@ class Scorer:
             sample = {
                 "prompt": seen["rows"][i]["prompt"],
                 "completion": text_of_turns(seen["completions"][i]),
+                "columns": seen["rows"][i]["columns"],
             }
             sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
             samples.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
@@ -6896,7 +6962,7 @@ def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], compl
     for i, row in enumerate(rows):
         rewards = {name: values[i] for name, values in parts.items()}
         sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
-        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
+        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i]), "columns": row["columns"]}
         samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
     return samples
 
@@ -7325,7 +7391,7 @@ class GrpoRun:
         if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
-        if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
+        if is_sampled(step, config.sample_every) and self.scorer.latest:
             self.log.samples(step, "train", self.latest_samples())
         self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
@@ -7393,6 +7459,7 @@ class GrpoRun:
             )
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
+        self.log.judge(step, self.plan.steps, self.stop)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
             names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
             raise RewardError(
@@ -7730,6 +7797,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
+    check_stop_when(config.stop_when)
     make_folder(config)
     band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)

@@ -24,7 +24,7 @@ loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
-conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
+conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
 the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
 transformers' own generate (of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the
 training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
@@ -1562,8 +1562,8 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
         command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
         if record["steps"]:
             judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
-            record["verdict"] = judged["verdict"]
-            record["findings"] = [x for x in judged["findings"] if x["severity"] == "finding"]
+            names = ("verdict", "since_step", "causes", "had", "lacked", "error")
+            record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
         if settings.get("eval_data") and record["saved_model"]["loads"]:
@@ -1698,7 +1698,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]
-    return int(bool(run["exit_code"] or run.get("findings") or not run.get("saved_model", {"loads": True})["loads"]))
+    return int(bool(run["exit_code"] or run.get("causes") or not run.get("saved_model", {"loads": True})["loads"]))
 
 
 def stop(number, frame) -> None:

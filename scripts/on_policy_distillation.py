@@ -39,62 +39,63 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       145-208  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       211-229  bundle            Where this bundle and its embedded model, data and rewards lie
-#       232-386  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       389-594  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       597-877  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       880-920  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      923-1199  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1202-1333  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1336-1516  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1519-1682  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1685-1888  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1891-2079  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2082-2120  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2123-2202  prompts           Prompts as token ids, for training and held out
-#     2205-2210  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2213-2419  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2422-2684  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2687-2964  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2967-3434  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3437-3673  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3676-3948  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3951-4276  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4279-4526  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4529-4753  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4756-4918  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4921-5130  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5133-5330  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5333-5412  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5415-5518  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5521-5574  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5577-5730  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5733-5936  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5939-6228  memory            The memory that a run will need, from the shape of its networks
-#     6231-6294  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6297-6401  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6404-6529  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6532-6624  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6627-6675  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6678-6767  summary           summary.json and the lines at the end of a run
-#     6770-7049  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7052-7070  paired tests      Intervals, paired tests, pass@k
-#     7073-7206  settings          Settings of the trainer and what contradicts what
-#     7209-7276  objective         Divergences between student and teacher
-#     7279-7324  data              Rows with completions of their own, and which teacher a row goes to
-#     7327-7589  teachers          Teachers: local networks and servers
-#     7592-7629  models            Student, teachers and the optional reward
-#     7632-7663  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7666-7690  rollout           The batch of a step
-#     7693-7737  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7740-7764  advantages        The advantages of teacher and rewards
-#     7767-7862  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7865-8022  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     8025-8160  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8163-8191  memory            The memory that a run will need
-#     8194-8230  dry run           --dry_run: settings, batch arithmetic, memory
-#     8233-8277  run               The loop of a run and the command line
+#       147-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       213-231  bundle            Where this bundle and its embedded model, data and rewards lie
+#       234-388  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       391-596  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       599-879  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       882-922  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      925-1201  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1204-1335  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1338-1518  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1521-1684  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1687-1890  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1893-2081  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2084-2122  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2125-2204  prompts           Prompts as token ids, for training and held out
+#     2207-2212  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2215-2421  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2424-2686  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2689-2966  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2969-3436  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3439-3675  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3678-3950  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3953-4278  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4281-4528  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4531-4755  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4758-4920  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4923-5132  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5135-5333  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5336-5415  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5418-5521  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5524-5577  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5580-5739  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5742-5945  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5948-6237  memory            The memory that a run will need, from the shape of its networks
+#     6240-6303  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6306-6410  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6413-6538  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6541-6633  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6636-6684  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6687-6720  run check         What diagnose.py says of a run that is under way, and at its end
+#     6723-6812  summary           summary.json and the lines at the end of a run
+#     6815-7112  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7115-7133  paired tests      Intervals, paired tests, pass@k
+#     7136-7269  settings          Settings of the trainer and what contradicts what
+#     7272-7339  objective         Divergences between student and teacher
+#     7342-7387  data              Rows with completions of their own, and which teacher a row goes to
+#     7390-7652  teachers          Teachers: local networks and servers
+#     7655-7692  models            Student, teachers and the optional reward
+#     7695-7726  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7729-7753  rollout           The batch of a step
+#     7756-7800  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     7803-7827  advantages        The advantages of teacher and rewards
+#     7830-7925  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     7928-8085  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     8088-8223  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8226-8254  memory            The memory that a run will need
+#     8257-8293  dry run           --dry_run: settings, batch arithmetic, memory
+#     8296-8340  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -128,6 +129,7 @@ import signal
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -5299,6 +5301,7 @@ def collect(
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample["columns"] = row["columns"]
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
             sample["weights"] = getattr(reward, "weights", {})
@@ -5652,6 +5655,12 @@ class TrainerSettings(RunSettings):
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    stop_when: str = setting(
+        "never",
+        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
+    )
 
 
 @in_order(
@@ -5666,7 +5675,7 @@ class TrainerSettings(RunSettings):
     micro_batch_tokens="attn_implementation",
     merge_lora="lora_alpha",
     sample_tokens="sample_every",
-    save_every="allow_overlap",
+    save_every="stop_when",
 )
 @dataclass
 class RolloutSettings(TrainerSettings):
@@ -6675,6 +6684,42 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     return faults
 
 
+# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
+
+DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
+LIMIT_S = 60
+
+
+def is_asked(step: int) -> bool:
+    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
+    return step >= 3 and str(step).rstrip("0") in ("1", "3")
+
+
+def check_stop_when(stop_when: str) -> None:
+    """Raise UserError for --stop_when broken without the script that judges."""
+    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
+    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
+    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    if not DIAGNOSE.is_file():
+        return False, last
+    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        judged = json.loads(done.stdout)["runs"][0]
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+        return False, last
+    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
+    if not cause:
+        return False, last
+    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
+    if line.partition(" (")[0] != last.partition(" (")[0]:
+        say(f"step {step}: {judged['verdict']}, {line}")
+    return judged["verdict"] == "broken", line
+
+
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
 
 EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
@@ -6770,6 +6815,7 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
 LOGGED = 8  # samples of a step or an evaluation
+COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
@@ -6846,7 +6892,7 @@ class RunLog:
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
+        self.trackers, self.bar, self.cause = [], None, ""
         if not self.active:
             return
         from tqdm import tqdm
@@ -6886,9 +6932,19 @@ class RunLog:
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
+                kept = {k: v for k, v in columns if isinstance(v, (str, int, float)) and len(str(v)) <= COLUMN_LENGTH}
+                entry |= {"columns": kept} if kept else {}
                 entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def judge(self, step: int, steps: int, stop: StopRequest) -> None:
+        """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
+        if self.active and (is_asked(step) or step == steps):
+            broken, self.cause = is_broken(self.dir, step, self.cause)
+            if broken and self.config.stop_when == "broken":
+                stop.signum = stop.signum or signal.SIGTERM
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -6929,6 +6985,7 @@ def begin_run(
     Args:
         started: time.perf_counter() at the start of this session.
     """
+    check_stop_when(config.stop_when)
     make_folder(config)
     start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
     log = log_class(config, start, config.steps, config.report_to, tokenizer)
@@ -6940,6 +6997,11 @@ def begin_run(
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
+
+
+def is_sampled(step: int, every: int) -> bool:
+    """Whether samples of a step are logged: as often as asked, and of steps 1 and 3, which show most faults."""
+    return is_due(step, every) or (bool(every) and step in (1, 3))
 
 
 class Progress:
@@ -7034,8 +7096,9 @@ class Progress:
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         self.log_pending()
-        if is_due(step, config.sample_every):
+        if is_sampled(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.log.judge(step, config.steps, self.stop)
         if is_due(step, config.plot_every):
             self.log.plot()
         signum = self.stop.agreed()

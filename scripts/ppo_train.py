@@ -40,67 +40,68 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       154-217  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       220-260  bundle               Where this bundle and its embedded model, data and rewards lie
-#       263-417  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       420-625  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       628-916  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       919-959  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      962-1238  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1241-1372  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1375-1555  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1558-1721  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1724-1927  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1930-2118  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2121-2159  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2162-2241  prompts              Prompts as token ids, for training and held out
-#     2244-2331  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2334-2540  user code            What a reward is given: texts, copies of the columns, and a state of the …
-#     2543-2805  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2808-3085  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3088-3242  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3245-3450  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3453-3593  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3596-3658  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3661-3916  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3919-4073  conversations        The record of a conversation with an environment, and what the environment says …
-#     4076-4246  play                 Playing conversations of a policy with environments: all that are open are …
-#     4249-4438  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4441-4935  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4938-5193  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     5196-5510  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
-#     5513-5837  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5840-6087  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6090-6353  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6356-6518  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6521-6730  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6733-6930  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6933-7244  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7247-7350  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#     7353-7682  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     7685-7824  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7827-8094  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     8097-8196  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8199-8409  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8412-8701  memory               The memory that a run will need, from the shape of its networks
-#     8704-8767  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8770-8874  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8877-9002  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     9005-9097  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     9100-9148  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9151-9240  summary              summary.json and the lines at the end of a run
-#     9243-9522  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#     9525-9543  paired tests         Intervals, paired tests, pass@k
-#     9546-9572  settings             Settings of the trainer
-#     9575-9636  models               The networks of a run: policy, critic, reference
-#     9639-9694  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9697-9769  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#     9772-9942  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#     9945-9971  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#    9974-10143  step                 One step: rollout, experience, update, in the order of the data
-#   10146-10165  memory               The memory that a run will need
-#   10168-10210  dry run              --dry_run: settings, batch arithmetic, memory
-#   10213-10259  run                  The loop of a run and the command line
+#       156-219  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       222-262  bundle               Where this bundle and its embedded model, data and rewards lie
+#       265-419  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       422-627  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       630-918  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       921-961  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#      964-1240  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1243-1374  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1377-1557  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1560-1723  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1726-1929  question parts       Columns that look like a part of the question: texts to read before it, …
+#     1932-2120  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2123-2161  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2164-2243  prompts              Prompts as token ids, for training and held out
+#     2246-2333  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2336-2542  user code            What a reward is given: texts, copies of the columns, and a state of the …
+#     2545-2807  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2810-3087  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3090-3244  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3247-3452  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3455-3595  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3598-3660  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3663-3918  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     3921-4075  conversations        The record of a conversation with an environment, and what the environment says …
+#     4078-4248  play                 Playing conversations of a policy with environments: all that are open are …
+#     4251-4440  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4443-4937  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4940-5195  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     5198-5512  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
+#     5515-5839  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5842-6089  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6092-6355  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6358-6520  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6523-6732  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6735-6933  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6936-7247  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7250-7353  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#     7356-7685  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7688-7827  presets              The algorithms by name: which choices each one makes, and which choices …
+#     7830-8103  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     8106-8205  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8208-8418  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8421-8710  memory               The memory that a run will need, from the shape of its networks
+#     8713-8776  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8779-8883  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     8886-9011  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9014-9106  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     9109-9157  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9160-9193  run check            What diagnose.py says of a run that is under way, and at its end
+#     9196-9285  summary              summary.json and the lines at the end of a run
+#     9288-9585  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#     9588-9606  paired tests         Intervals, paired tests, pass@k
+#     9609-9635  settings             Settings of the trainer
+#     9638-9699  models               The networks of a run: policy, critic, reference
+#     9702-9757  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#     9760-9832  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#    9835-10005  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#   10008-10034  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#   10037-10206  step                 One step: rollout, experience, update, in the order of the data
+#   10209-10228  memory               The memory that a run will need
+#   10231-10273  dry run              --dry_run: settings, batch arithmetic, memory
+#   10276-10322  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -137,6 +138,7 @@ import signal
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -6899,6 +6901,7 @@ def collect(
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample["columns"] = row["columns"]
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
             sample["weights"] = getattr(reward, "weights", {})
@@ -7902,6 +7905,12 @@ class TrainerSettings(RunSettings):
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    stop_when: str = setting(
+        "never",
+        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
+    )
 
 
 @in_order(
@@ -7916,7 +7925,7 @@ class TrainerSettings(RunSettings):
     micro_batch_tokens="attn_implementation",
     merge_lora="lora_alpha",
     sample_tokens="sample_every",
-    save_every="allow_overlap",
+    save_every="stop_when",
 )
 @dataclass
 class RolloutSettings(TrainerSettings):
@@ -9148,6 +9157,42 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     return faults
 
 
+# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
+
+DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
+LIMIT_S = 60
+
+
+def is_asked(step: int) -> bool:
+    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
+    return step >= 3 and str(step).rstrip("0") in ("1", "3")
+
+
+def check_stop_when(stop_when: str) -> None:
+    """Raise UserError for --stop_when broken without the script that judges."""
+    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
+    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
+    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    if not DIAGNOSE.is_file():
+        return False, last
+    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        judged = json.loads(done.stdout)["runs"][0]
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+        return False, last
+    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
+    if not cause:
+        return False, last
+    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
+    if line.partition(" (")[0] != last.partition(" (")[0]:
+        say(f"step {step}: {judged['verdict']}, {line}")
+    return judged["verdict"] == "broken", line
+
+
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
 
 EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
@@ -9243,6 +9288,7 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
 LOGGED = 8  # samples of a step or an evaluation
+COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
 EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
@@ -9319,7 +9365,7 @@ class RunLog:
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
+        self.trackers, self.bar, self.cause = [], None, ""
         if not self.active:
             return
         from tqdm import tqdm
@@ -9359,9 +9405,19 @@ class RunLog:
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
+                kept = {k: v for k, v in columns if isinstance(v, (str, int, float)) and len(str(v)) <= COLUMN_LENGTH}
+                entry |= {"columns": kept} if kept else {}
                 entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def judge(self, step: int, steps: int, stop: StopRequest) -> None:
+        """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
+        if self.active and (is_asked(step) or step == steps):
+            broken, self.cause = is_broken(self.dir, step, self.cause)
+            if broken and self.config.stop_when == "broken":
+                stop.signum = stop.signum or signal.SIGTERM
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -9402,6 +9458,7 @@ def begin_run(
     Args:
         started: time.perf_counter() at the start of this session.
     """
+    check_stop_when(config.stop_when)
     make_folder(config)
     start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
     log = log_class(config, start, config.steps, config.report_to, tokenizer)
@@ -9413,6 +9470,11 @@ def begin_run(
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
+
+
+def is_sampled(step: int, every: int) -> bool:
+    """Whether samples of a step are logged: as often as asked, and of steps 1 and 3, which show most faults."""
+    return is_due(step, every) or (bool(every) and step in (1, 3))
 
 
 class Progress:
@@ -9507,8 +9569,9 @@ class Progress:
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         self.log_pending()
-        if is_due(step, config.sample_every):
+        if is_sampled(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.log.judge(step, config.steps, self.stop)
         if is_due(step, config.plot_every):
             self.log.plot()
         signum = self.stop.agreed()

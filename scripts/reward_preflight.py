@@ -94,21 +94,21 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #     4773-4902  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
 #     4905-5101  cache probe            What the cache and the attention of a model can do, measured before anything …
 #     5104-5308  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5311-5495  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5498-5513  thresholds             Limits of the checks
-#     5516-5619  rows and gold          Rows, and the reference completion of each
-#     5622-5809  probes                 Completions that must not pay
-#     5812-6031  reward process         The reward's own process, with a time limit
-#     6034-6186  policies               What scripted policies say to an environment: the answers of one …
-#     6189-6392  environment process    The environment's own process: conversations with scripted policies, played …
-#     6395-6483  scoring                Scores of completions, graded
-#     6486-6855  preflight              The checks and the verdict
-#     6858-6891  inputs                 Rewards, data and samples that were named
-#     6894-7158  environment preflight  The checks of an environment and the verdict
-#     7161-7264  report                 The report
-#     7267-7367  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7370-7433  modes                  --list, --score, and the preflight
-#     7436-7649  command                The command line
+#     5311-5496  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5499-5514  thresholds             Limits of the checks
+#     5517-5620  rows and gold          Rows, and the reference completion of each
+#     5623-5810  probes                 Completions that must not pay
+#     5813-6032  reward process         The reward's own process, with a time limit
+#     6035-6187  policies               What scripted policies say to an environment: the answers of one …
+#     6190-6393  environment process    The environment's own process: conversations with scripted policies, played …
+#     6396-6484  scoring                Scores of completions, graded
+#     6487-6856  preflight              The checks and the verdict
+#     6859-6892  inputs                 Rewards, data and samples that were named
+#     6895-7159  environment preflight  The checks of an environment and the verdict
+#     7162-7265  report                 The report
+#     7268-7368  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7371-7434  modes                  --list, --score, and the preflight
+#     7437-7650  command                The command line
 
 import argparse
 import ast
@@ -5464,6 +5464,7 @@ def collect(
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample["columns"] = row["columns"]
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
             sample["weights"] = getattr(reward, "weights", {})
