@@ -10,8 +10,8 @@ Model folders lie in --models (default: REAL_MODELS, else ../real_models). Tasks
     words   sums, differences and products in a sentence; full marks for "The answer is N." with the right N
 
 Only lengths, batch and steps differ from the defaults. Intervals are Wilson's, 95 %; `rise` says whether they part. GiB
-is the peak resident memory of the process. Of a run that does not rise, stderr has what diagnose.py says. Runs go one after
-the other; one that has ended (result.json in --output) is not run again.
+is the peak resident memory of the process. Of a run that does not rise, stderr has what diagnose.py says. Runs go one
+after the other; one that has ended (result.json in --output) is not run again.
 """
 
 import argparse
