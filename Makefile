@@ -2,9 +2,10 @@
 # tests of verl (`make test-verl`) and of vLLM (`make test-vllm`) have environments of their own, .venv-verl and
 # .venv-vllm, as these need other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tools build test test-long test-verl test-vllm check setup setup-verl setup-vllm
+.PHONY: help demo demo-tools build test test-long test-verl test-vllm test-real check setup setup-verl setup-vllm
 SEED ?= 0
 JOBS ?= 2
+REAL_MODELS ?= ../real_models
 RUN := .venv/bin/python
 # ARGS="-k gae" may fit no test of one of the environments
 NONE_FITS = $(if $(ARGS),|| test $$? -eq 5)
@@ -40,7 +41,8 @@ build: setup  ## write scripts/ and the reward library from src/
 	$(RUN) tools/make_glossary.py
 	$(RUN) tools/build.py
 
-PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm
+PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm \
+	--ignore tests/real
 
 # runs and engines of a file are shared by its tests
 BY_FILE := -n $(JOBS) --dist loadfile
@@ -59,6 +61,13 @@ test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 	    echo "test-vllm: left out, without $$(cat .venv-vllm/without); make test keeps to what needs no vLLM"; \
 	else \
 	    .venv-vllm/bin/python -m pytest $(BY_FILE) tests/with_vllm $(ARGS) $(NONE_FITS); \
+	fi
+
+test-real: setup  ## those of two real models in REAL_MODELS=FOLDER, one after the other: up to 40 minutes, 12 GiB
+	@if [ -e "$(REAL_MODELS)" ]; then \
+	    REAL_MODELS="$(REAL_MODELS)" $(RUN) -m pytest tests/real $(ARGS) $(NONE_FITS); \
+	else \
+	    echo "test-real: left out, no folder $(REAL_MODELS); try REAL_MODELS=FOLDER"; \
 	fi
 
 check: setup  ## lint, format, size budgets, texts, built files as src/ gives them, the notebook as made

@@ -15,8 +15,10 @@ from warm_process import WarmProcess
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 sys.path.append(str(ROOT / "src"))  # tests of parts: `from parts.learning.losses import kl_estimate`
-# `make test-verl` and `make test-vllm` run these
+# `make test-verl`, `make test-vllm` and `make test-real` run these
 collect_ignore = [f"with_{name}" for name in ("verl", "vllm") if not importlib.util.find_spec(name)]
+if "REAL_MODELS" not in os.environ:
+    collect_ignore.append("real")
 ASSETS = ROOT / "assets"
 TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"

@@ -123,6 +123,8 @@ def flags_of(script: str) -> frozenset[str]:
 def command_problems(command: str) -> list[str]:
     """What is wrong with a documented command."""
     words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
+    if not words:  # variables alone
+        return []
     if words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return [f"no target {word}" for word in words[1:] if "=" not in word and word not in targets]

@@ -1,0 +1,222 @@
+"""What a person does on the first day, on Qwen2.5-Coder-0.5B-Instruct and Gemma 3 270M: `make test-real`."""
+
+import json
+import math
+import os
+import subprocess
+
+import pytest
+import torch
+from conftest import ROOT, load_script, run_script
+from real_helpers import GEMMA, HUMANEVAL, MODELS, QWEN, REWARDS, flags_of, held_out, lines_of, run
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+pytestmark = pytest.mark.skipif(
+    not ((QWEN / "config.json").exists() and (GEMMA / "config.json").exists()),
+    reason=f"no {QWEN.name} and {GEMMA.name} in {MODELS}; try REAL_MODELS=FOLDER",
+)
+TRAINERS = ["ppo_train", "on_policy_distillation", "ppo", "grpo", "distillation", "multi_turn"]
+BOTH = pytest.mark.parametrize("model", [QWEN, GEMMA], ids=["qwen", "gemma"])
+SMALL = ["--batch_size=8", "--max_new_tokens=16", "--micro_batch_tokens=512", "--eval_every=0", "--plot_every=0"]
+SMALL += ["--save_every=0", "--algorithm=grpo", "--group_size=4", "--lora_rank=4"]
+ENVIRONMENTS = ROOT / "examples" / "environments.py"
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """{model: prompts file}: sums as a chat for Qwen, as text for Gemma; beside it rewards.py and held-out ones."""
+    folder, files = tmp_path_factory.mktemp("real_data"), {}
+    (folder / "rewards.py").write_text(REWARDS)
+    for model in (QWEN, GEMMA):
+        lines = []
+        for i in range(24):
+            text = f"Q: 7 + 5 = ?\nA: 12\n\nQ: {11 + i} + {40 - i % 7} = ?\nA:"
+            prompt = [{"role": "user", "content": text}] if model == QWEN else text
+            lines.append(json.dumps({"prompt": prompt, "answer": str(51 + i - i % 7)}) + "\n")
+        files[model] = folder / f"{model.name}.jsonl"
+        files[model].write_text("".join(lines[:20]))
+        (folder / f"{model.name}.eval.jsonl").write_text("".join(lines[20:]))
+    return files
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "trainer", ["ppo_train", "on_policy_distillation", "ppo", "grpo", "distillation", "multi_turn"]
+)
+def test_selfcheck_passes(model, trainer, data):
+    folder = "scripts" if (ROOT / "scripts" / f"{trainer}.py").exists() else "templates"
+    flags = ["--model", model, "--data", data[model]]
+    if "distillation" in trainer:
+        flags += ["--teacher", model]
+    elif trainer == "multi_turn":
+        flags += ["--environment", f"{ENVIRONMENTS}:SecondAttempt"]
+        if model == GEMMA:
+            pytest.skip("a base model without a chat template plays no turns")
+    else:
+        flags = flags_of(data, model)
+    run("selfcheck", ROOT / folder / f"{trainer}.py", *flags)
+
+
+@BOTH
+@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.5)])
+def test_sampler_and_trainer_agree(model, precision, limit, data, tmp_path):
+    """The largest difference of a token's log-prob, and what it makes of the whole; two updates a step log it."""
+    flags = [*flags_of(data, model), *SMALL, "--minibatches=2", "--steps=2", "--precision", precision]
+    run("ppo_train", *flags, "--output_dir", tmp_path / "run")
+    steps = [line for line in lines_of(tmp_path / "run") if "mismatch/kl" in line]
+    assert steps
+    for line in steps:
+        assert line["rollout/logprob_gap_max"] < limit and line["mismatch/kl"] < (1e-8 if precision == "fp32" else 1e-2)
+
+
+@BOTH
+@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.05)])
+def test_shared_prompts_and_groups_give_the_plain_gradients(model, precision, limit):
+    from test_shared_prompts import GRPO, ppo_figures, relative
+
+    settings = GRPO | {"lora_rank": 4, "precision": precision, "micro_batch_tokens": 512}
+    plain, shared = (ppo_figures(str(model), how, **settings) for how in (False, True))
+    for name, x in plain[0].items():
+        if name.endswith("logprobs"):
+            torch.testing.assert_close(shared[0][name], x, rtol=0, atol=1e-4 if precision == "fp32" else 0.5)
+    assert relative(shared[2], plain[2]) < limit
+
+
+def test_a_real_answer_calls_a_tool_and_the_second_turn_has_its_result(tmp_path):
+    """Qwen2.5-Coder leaves out the tags of a call unless it is shown them; the numbers are too large for its head."""
+    shown = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "31 + 5"}}\n</tool_call>'
+    system = f"Call calculate first. A call looks like this, tags included:\n{shown}\nThen answer with the number."
+    rows = [(f"What is {a} * {b}?", str(a * b)) for a, b in ((4123, 5678), (7791, 8313), (6437, 2911), (5209, 7717))]
+    turns = [[{"role": "system", "content": system}, {"role": "user", "content": q}] for q, _ in rows]
+    lines = [json.dumps({"prompt": t, "answer": gold}) for t, (_, gold) in zip(turns, rows, strict=True)]
+    (tmp_path / "products.jsonl").write_text("\n".join(lines))
+    flags = ["--environment", f"{ENVIRONMENTS}:Calculator", "--max_turns=2", "--max_new_tokens=64", "--n=4"]
+    flags += ["--temperature=0.7", "--max_prompt_tokens=512", "--model", QWEN, "--data", tmp_path / "products.jsonl"]
+    run("evaluation", *flags, "--output_dir", tmp_path / "out")
+    text = (tmp_path / "out" / "samples.jsonl").read_text()
+    played = [json.loads(line) for line in text.splitlines()]
+    results = [gold for _, gold in rows if f'"{gold}"' in text or f": {gold}" in text or f"\\n{gold}\\n" in text]
+    assert len(played) == 16 and results, text[:3000]
+
+
+def test_adapters_on_four_bits_train(data, tmp_path):
+    flags = [*flags_of(data, QWEN), *SMALL, "--load_in_4bit", "--steps=2", "--minibatches=2"]
+    run("ppo_train", *flags, "--output_dir", tmp_path / "run")
+    steps = [line for line in lines_of(tmp_path / "run") if "optim/grad_norm" in line]
+    assert steps and all(math.isfinite(line["optim/grad_norm"]) and line["optim/grad_norm"] > 0 for line in steps)
+    assert all(line["rollout/logprob_gap_max"] < 1e-2 for line in steps)
+
+
+def test_a_student_of_half_the_layers_comes_nearer_to_its_teacher(data, tmp_path):
+    student = AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.float32)
+    half = student.config.num_hidden_layers // 2
+    student.model.layers = student.model.layers[:half]
+    student.config.num_hidden_layers = half
+    if getattr(student.config, "layer_types", None):
+        student.config.layer_types = student.config.layer_types[:half]
+    student.save_pretrained(tmp_path / "student")
+    AutoTokenizer.from_pretrained(QWEN).save_pretrained(tmp_path / "student")
+    del student
+    flags = ["--model", tmp_path / "student", "--teacher", QWEN, "--data", data[QWEN], "--batch_size=16", "--steps=8"]
+    flags += ["--max_new_tokens=12", "--micro_batch_tokens=512", "--save_every=0", "--eval_every=0", "--plot_every=0"]
+    run("on_policy_distillation", *flags, "--output_dir", tmp_path / "run")
+    kl = [line["kl/teacher"] for line in lines_of(tmp_path / "run") if "kl/teacher" in line]
+    assert len(kl) == 8 and sum(kl[-2:]) < 0.9 * sum(kl[:2])
+
+
+def test_a_warm_start_from_own_samples_keeps_what_passes(data, tmp_path):
+    sizes = ["--prompts_per_round=8", "--samples=4", "--min_prompts=2", "--rounds=1", "--min_rounds=1", "--epochs=1"]
+    sizes += ["--max_new_tokens=12", "--batch_size=8", "--eval_prompts=4", "--eval_samples=4"]
+    flags = [*flags_of(data, QWEN, "has_answer"), *held_out(data, QWEN), "--self", "--lora_rank=4", *sizes]
+    run("warm_start", *flags, "--output_dir", tmp_path / "run")
+    rounds = json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"]
+    assert len(rounds) == 2 and (tmp_path / "run" / "final").is_dir()
+
+
+def test_humaneval_passes_through_the_sandbox(tmp_path):
+    if not HUMANEVAL.exists():
+        pytest.skip(f"no {HUMANEVAL}; try HUMANEVAL=FILE")
+    flags = ["--task=code:k=1/2", "--data", HUMANEVAL, "--limit=20", "--n=2", "--temperature=0.2"]
+    run("evaluation", *flags, "--max_new_tokens=160", "--model", QWEN, "--output_dir", tmp_path / "out")
+    (figures,) = json.loads((tmp_path / "out" / "results.json").read_text())["models"][0]["tasks"].values()
+    passed = {name: entry["mean"] for name, entry in figures["metrics"].items() if name.startswith("pass@")}
+    assert 0.2 < passed["pass@1"] <= passed["pass@2"] <= 1, (
+        "the model's card says 0.61 of 164, greedily, without a limit"
+    )
+
+
+def test_preflight_says_how_often_the_model_passes(data):
+    flags = [*flags_of(data, QWEN, "has_answer"), "--limit=4", "--max_new_tokens=12", "--json"]
+    done = run_script("reward_preflight", *flags, timeout=3600)
+    assert done.returncode in (0, 1), done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert report["samples"] == 64 and 0 < report["pass_at_k"]["1"] < 1, done.stdout
+
+
+def test_vllm_samples_what_the_trainer_has(data, tmp_path):
+    python = ROOT / ".venv-vllm" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no .venv-vllm; try make setup-vllm")
+    flags = [*flags_of(data, QWEN), *SMALL, "--rollout_engine=vllm", "--check_sync=1", "--steps=2", "--minibatches=2"]
+    env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    env |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    command = [python, ROOT / "scripts" / "ppo_train.py", *flags, "--vllm_args", "enforce_eager=true"]
+    command += ["max_model_len=512", "--output_dir", tmp_path / "run"]
+    done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert all(line["mismatch/kl"] < 1e-6 for line in lines_of(tmp_path / "run") if "mismatch/kl" in line)
+
+
+@BOTH
+def test_a_merged_folder_has_the_adapters_logits(model, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    settings = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), settings)
+    for name, x in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x, std=0.01)
+    adapted.save_pretrained(tmp_path / "adapter")
+    ids = torch.arange(100, 140)[None]
+    with torch.no_grad():
+        before, plain = adapted(ids).logits, adapted.get_base_model()
+        with adapted.disable_adapter():
+            assert (plain(ids).logits - before).abs().max() > 0.05, "the adapter does something"
+    del adapted, plain
+    flags = [str(tmp_path / "adapter"), "--base", str(model), "--dtype", "fp32", "--output", str(tmp_path / "merged")]
+    assert load_script("merge_adapter").main(flags) == 0
+    with torch.no_grad():
+        after = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(ids).logits
+    torch.testing.assert_close(after, before, rtol=0, atol=2e-3)
+
+
+VERL = """
+import sys
+from pathlib import Path
+
+sys.path[:0] = [f"{root}/tests", f"{root}/tests/with_verl"]
+from verl_helpers import run_main_ppo, write_prompts
+
+model, folder = sys.argv[1], Path(sys.argv[2])
+small = ["data.train_batch_size=2", "data.max_prompt_length=64", "data.max_response_length=8"]
+small += ["actor_rollout_ref.rollout.n=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2"]
+small += ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "actor_rollout_ref.actor.optim.lr=1e-6"]
+small += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2"]
+lines = run_main_ppo(
+    folder, *write_prompts(folder), f"actor_rollout_ref.model.path={model}", "algorithm.adv_estimator=grpo",
+    f"trainer.default_local_dir={folder}/checkpoints", "trainer.save_freq=-1", "trainer.total_training_steps=2", *small,
+)
+assert [line["step"] for line in lines] == [1, 2], lines
+assert all(line["training/rollout_actor_probs_pearson_corr"] > 0.99 for line in lines), lines
+"""
+
+
+def test_verl_runs_two_steps(tmp_path):
+    python = ROOT / ".venv-verl" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no .venv-verl; try make setup-verl")
+    program = VERL.replace("{root}", str(ROOT))
+    command = [str(python), "-c", program, str(QWEN), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
