@@ -235,7 +235,7 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    while live.any() and ids.shape[1] < width + config.max_new_tokens:
+    while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
