@@ -44,6 +44,7 @@ WITHOUT_KERNEL = {
     *("aten::empty_strided", "aten::new_empty_strided", "aten::set_", "aten::resize_", "aten::_unsafe_view"),
     *("aten::_local_scalar_dense", "aten::sym_size", "aten::is_same_size"),
 }
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 NAMES = (
     "empty zeros ones full rand randn randint randperm arange linspace logspace eye tensor as_tensor asarray "
     "scalar_tensor empty_strided tril_indices triu_indices from_numpy"
@@ -88,6 +89,15 @@ def tensors(*values) -> list:
     return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
 
 
+def call(func, args, kwargs):
+    """The operator's result; a matrix product with a wider output, which only CUDA has, is made of wider inputs."""
+    if func._schema.name not in PRODUCTS or not func._schema.overload_name.startswith("dtype"):
+        return func(*args, **kwargs)
+    *inputs, dtype = args
+    plain = func.overloadpacket.out if "out" in kwargs else func.overloadpacket.default
+    return plain(*[x.to(dtype) for x in inputs], **kwargs)
+
+
 class Marks:
     """Which storage lies where."""
 
@@ -123,7 +133,7 @@ class Rules(TorchDispatchMode):
             self.check(name, args, inputs, marks)
             views = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
             gpu.launches += not views and name not in WITHOUT_KERNEL
-        out = func(*args, **(kwargs or {}))
+        out = call(func, args, kwargs or {})
         mark = next((m for m in ("cuda", "cpu") if m in marks), None if inputs else gpu.factory_mark())
         if mark and name != "aten::copy_":
             for x in tensors(out):
@@ -271,7 +281,9 @@ class PretendedCuda(contextlib.ExitStack):
         self.patch(torch.Tensor, "device", property(device))
         self.patch(torch.Tensor, "is_cuda", property(lambda x: x.device.type == "cuda"))
         for name, answer in (QUERIES | dict.fromkeys(COMMANDS.split(), lambda *_: None)).items():
-            self.patch(torch.cuda, name, answer)
+            for module in (torch.cuda, torch.cuda.random):  # transformers asks the second
+                if hasattr(module, name):
+                    self.patch(module, name, answer)
         self.patch(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
         self.patch(torch.optim.Optimizer, "_accelerator_graph_capture_health_check", lambda *_: None)
         self.patch_autocast()
@@ -315,6 +327,15 @@ class PretendedCuda(contextlib.ExitStack):
         def watched(thread):
             with Rules(self), Calls(self):
                 run(thread)
+
+        function = torch.autograd.function.BackwardCFunction
+        backward = function.apply
+
+        def own_backward(node, *gradients):
+            with Calls(self):  # the engine runs a custom function's backward without it
+                return backward(node, *gradients)
+
+        self.patch(function, "apply", own_backward)
 
         self.patch(torch, "load", loaded)
         self.patch(torch, "Generator", Generator)

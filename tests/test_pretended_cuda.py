@@ -232,3 +232,27 @@ def test_an_evaluation_keeps_to_the_device(tmp_path):
     with PretendedCuda() as gpu:
         assert command.run(command.parse_config([*flags, f"--output_dir={tmp_path}"])) == 0
     assert not gpu.faults and gpu.launches > 1000
+
+
+SOLUTIONS = (
+    f"--self --data {TRAIN_DATA} --eval_data {EVAL_DATA} --prompts_per_round 12 --samples 4 --device cuda".split()
+)
+OF_TRL = {  # TRL's trainers: those that import it look for CUDA as they load
+    "grpo_train": "--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split(),
+    "warm_start": [
+        *SOLUTIONS,
+        *"--rounds 1 --min_rounds 1 --max_new_tokens 24 --batch_size 8 --rollout_batch_size 16".split(),
+        *"--eval_prompts 4 --eval_samples 4 --device cuda".split(),
+    ],
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("program", OF_TRL)
+def test_a_run_through_trl_keeps_to_the_device(program, tmp_path):
+    for trainer in ("grpo", "sft"):
+        importlib.import_module(f"trl.trainer.{trainer}_trainer")
+    run = importlib.import_module(f"programs.{program}.run").run
+    with PretendedCuda() as gpu:
+        assert run([*OF_TRL[program], f"--output_dir={tmp_path}"]) == 0
+    assert not gpu.faults and gpu.launches > 1000
