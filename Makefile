@@ -2,7 +2,7 @@
 # tests of verl (`make test-verl`) and of vLLM (`make test-vllm`) have environments of their own, .venv-verl and
 # .venv-vllm, as these need other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tools build test test-long test-verl test-vllm test-real check setup setup-verl setup-vllm
+.PHONY: help demo demo-tools build test test-long test-verl test-vllm test-real test-gpu check setup setup-verl setup-vllm
 SEED ?= 0
 JOBS ?= 2
 REAL_MODELS ?= ../real_models
@@ -42,7 +42,7 @@ build: setup  ## write scripts/ and the reward library from src/
 	$(RUN) tools/build.py
 
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm \
-	--ignore tests/real
+	--ignore tests/real --ignore tests/gpu
 
 # runs and engines of a file are shared by its tests
 BY_FILE := -n $(JOBS) --dist loadfile
@@ -69,6 +69,9 @@ test-real: setup  ## those of two real models in REAL_MODELS=FOLDER, one after t
 	else \
 	    echo "test-real: left out, no folder $(REAL_MODELS); try REAL_MODELS=FOLDER"; \
 	fi
+
+test-gpu: setup  ## those that need a CUDA device: some minutes on one
+	$(RUN) -m pytest -m gpu tests/gpu $(ARGS) $(NONE_FITS)
 
 check: setup  ## lint, format, size budgets, texts, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .

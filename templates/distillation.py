@@ -40,7 +40,7 @@ class Config:  # all settings; each is a flag
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
     seed: int = 0
     batch_size: int = 128  # completions a step, one for each prompt
-    micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
+    micro_batch: int = 16  # rows in one pass, which has 1024 tokens at most or one row: lower it if memory runs out
     chunk: int = 512  # tokens whose distributions over the vocabulary are compared at once
     max_prompt_tokens: int = 1024  # longer prompts are left out
     max_new_tokens: int = 256
@@ -75,12 +75,11 @@ def load_rows(config, tokenizer, file):
     rows, number = [], 0
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
-            columns = json.loads(line)
-            ids = encode(config, tokenizer, columns["prompt"])
-            if 0 < len(ids) <= config.max_prompt_tokens:
-                rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
+            columns, here = json.loads(line), f"{file}:{number}"
+            rows.append({"prompt_ids": encode(config, tokenizer, columns["prompt"]), "columns": columns, "where": here})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= config.max_prompt_tokens]
     if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in rows):
         print("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
@@ -151,6 +150,7 @@ def load_models(config):
     for source in filter(find_adapter_config_file, (config.model, config.teacher)):
         what = f"got LoRA adapter {source!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
     load = AutoModelForCausalLM.from_pretrained
     policy, teacher = (load(x, dtype=torch.float32).to(device).eval() for x in (config.model, config.teacher))
     tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
@@ -160,6 +160,7 @@ def load_models(config):
     known = 1 + max(*tokenizer.get_vocab().values(), *eos)  # rows beyond are padding: none is sampled or learnt about
     for network in (policy, teacher):
         network.get_output_embeddings().register_forward_hook(lambda _, __, logits: logits[..., :known])
+        network.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
     return SimpleNamespace(policy=policy, teacher=teacher, tokenizer=tokenizer, device=device, eos_ids=eos, pad_id=0)
 
 
@@ -186,7 +187,7 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    while live.any() and ids.shape[1] < width + config.max_new_tokens:
+    while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
@@ -217,7 +218,7 @@ def rollout(config, models, reward, rows, greedy=False):
 def accumulate_gradients(config, models, batch, rows):
     """Add the gradients of a batch, the same for any micro_batch; returns sums of KL and entropy, and the tokens."""
     sums, tokens = 0.0, batch["response_mask"][rows].sum()
-    for part in rows.split(config.micro_batch):
+    for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
         mask, student = piece["response_mask"].bool(), response_logits(config, models.policy, piece)
         with torch.no_grad():
@@ -227,9 +228,8 @@ def accumulate_gradients(config, models, batch, rows):
         gap, limit = (gap.mean(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
         if not gap <= limit:
             sys.exit(f"error: sampler and trainer differ by {gap:.2g} nats; expected {limit}; is the cache right?")
-        chunks = zip(student.split(config.chunk), teacher.split(config.chunk), strict=True)
-        found = [checkpoint(reverse_kl, s, t, use_reentrant=False) for s, t in chunks]  # once more in the backward pass
-        kl, entropy = (torch.cat(x) for x in zip(*found, strict=True))  # [N] each
+        both = zip(student.split(config.chunk), teacher.split(config.chunk), strict=True)
+        kl, entropy = map(torch.cat, zip(*[checkpoint(reverse_kl, *x, use_reentrant=False) for x in both], strict=True))
         if torch.is_grad_enabled():
             (kl.sum() / tokens).backward()
         sums += torch.stack([kl.sum(), entropy.sum()]).detach()

@@ -4,7 +4,7 @@
 
     A    = (score - mean of its prompt's group) / (standard deviation of the group + 1e-6), for each of its tokens
     loss = mean over completions of their token mean of max(-A ratio, -A clip(ratio, 1 - low, 1 + high))
-Shao 2024 (arXiv 2402.03300). Comments at the lines name what Dr. GRPO, RLOO, DAPO and GSPO have there.
+Shao 2024 (arXiv 2402.03300). Comments name what Dr. GRPO, RLOO and DAPO have there.
 Left out, and in scripts/ppo_train.py: reference KL, resume, LoRA, several GPUs, vLLM, presets, more and async rewards.
 """
 
@@ -42,7 +42,7 @@ class Config:  # all settings; each is a flag
     group_size: int = 8  # completions of each prompt
     epochs: int = 1  # passes over each batch; from the second update on the clip acts
     minibatches: int = 1  # optimizer steps in each pass
-    micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
+    micro_batch: int = 16  # rows in one pass, which has 1024 tokens at most or one row: lower it if memory runs out
     max_prompt_tokens: int = 1024  # longer prompts are left out
     max_new_tokens: int = 256
     temperature: float = 1.0  # all log-probs are of logits divided by it
@@ -78,12 +78,11 @@ def load_rows(config, tokenizer, file):
     rows, number = [], 0
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
-            columns = json.loads(line)
-            ids = encode(config, tokenizer, columns["prompt"])
-            if 0 < len(ids) <= config.max_prompt_tokens:
-                rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
+            columns, here = json.loads(line), f"{file}:{number}"
+            rows.append({"prompt_ids": encode(config, tokenizer, columns["prompt"]), "columns": columns, "where": here})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= config.max_prompt_tokens]
     if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in rows):
         print("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
@@ -165,7 +164,9 @@ def load_models(config):
     if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {config.model!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
     policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    policy.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
     tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}  # chat models name several
     return SimpleNamespace(policy=policy, tokenizer=tokenizer, device=device, eos_ids=sorted(ends), pad_id=0)  # masked
@@ -195,7 +196,7 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    while live.any() and ids.shape[1] < width + config.max_new_tokens:
+    while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
@@ -225,7 +226,7 @@ def rollout(config, models, reward, rows, greedy=False):
 @torch.no_grad()
 def make_experience(config, models, batch):
     """Add old log-probs and advantages, [B, T]; stops where sampler and trainer differ."""
-    mask, parts = batch["response_mask"], torch.arange(len(batch["scores"])).split(config.micro_batch)
+    parts = torch.arange(len(mask := batch["response_mask"])).split(min(config.micro_batch, 1024 // mask.shape[1] or 1))
     old = [token_logprobs(config, models.policy, {k: x[rows] for k, x in batch.items()})[0] for rows in parts]
     gap = (torch.cat(old) - batch["rollout_logprobs"]).abs()
     gap, limit = (gap.sum() / mask.sum(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
@@ -238,13 +239,12 @@ def make_experience(config, models, batch):
 def accumulate_gradients(config, models, batch, rows):
     """Add the gradients of a minibatch, the same for any micro_batch; returns what it means over tokens."""
     sums = 0.0
-    for part in rows.split(config.micro_batch):
+    for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
         mask, old, advantages = (piece[name] for name in ("response_mask", "old_logprobs", "advantages"))
         weight = mask / (len(rows) * mask.sum(1, keepdim=True))
         # DAPO: weight = mask / batch["response_mask"][rows].sum(). Dr. GRPO: mask / (len(rows) * config.max_new_tokens)
         logprobs, entropy = token_logprobs(config, models.policy, piece)
-        # GSPO: m = mean of logprobs - old, [B, 1]; policy_loss(m.detach() + logprobs - logprobs.detach(), m * 0, ...)
         loss, ratio, clipped = policy_loss(logprobs, old, advantages, config.clip_eps_low, config.clip_eps_high)
         (loss * weight).sum().backward()
         sums += (torch.stack([loss, clipped, entropy, ratio - 1 - ratio.log()]).detach() * weight).sum((1, 2))

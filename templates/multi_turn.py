@@ -43,7 +43,7 @@ class Config:  # all settings; each is a flag
     group_size: int = 8  # conversations from each prompt
     epochs: int = 1  # passes over each batch; from the second update on the clip acts
     minibatches: int = 1  # optimizer steps in each pass
-    micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
+    micro_batch: int = 16  # rows in one pass, which has 1024 tokens at most or one row: lower it if memory runs out
     max_turns: int = 4  # answers in a conversation
     max_new_tokens: int = 256  # of an answer
     max_tokens: int = 2048  # of a conversation: it ends where another answer may not fit; longer prompts are left out
@@ -58,8 +58,7 @@ def load_rows(config, tokenizer, file):
     rows, number, longest = [], 0, config.max_tokens - config.max_new_tokens
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
-            columns = json.loads(line)
-            prompt = columns["prompt"]
+            prompt = (columns := json.loads(line))["prompt"]
             turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             if turns[-1]["role"] == "assistant":
                 raise ValueError("the prompt ends in an assistant's turn; expected a user's, as scripts/ go on with it")
@@ -169,7 +168,9 @@ def load_models(config):
     if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {config.model!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
     policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    policy.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
     tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}  # chat models name several
     return SimpleNamespace(policy=policy, tokenizer=tokenizer, device=device, eos_ids=sorted(ends), pad_id=0)  # masked
@@ -199,7 +200,7 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    while live.any() and ids.shape[1] < width + config.max_new_tokens:
+    while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
@@ -246,19 +247,18 @@ def rollout(config, models, make, rows, greedy=False):
     padded = [pad(torch.tensor(t.tokens).T, (left - t.start, right + t.start - len(t.tokens))) for t in talks]
     ids, real, sampled, logprobs = torch.stack(padded, dim=1).to(models.device)  # [B, T] each; prompts end in a column
     batch = {"input_ids": ids.long(), "attention_mask": real.long(), "response_mask": sampled.long()}
-    batch["rollout_logprobs"] = logprobs
-    batch["scores"] = scores = torch.tensor(scores, dtype=torch.float32, device=models.device)
-    metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
-    metrics["rollout/turns_mean"] = sum(talk.turns for talk in talks) / len(talks)
+    batch |= {"rollout_logprobs": logprobs, "scores": torch.tensor(scores, dtype=torch.float32, device=models.device)}
+    metrics = {"reward/mean": batch["scores"].mean().item(), "reward/std": batch["scores"].std(unbiased=False).item()}
     metrics["rollout/length_mean"] = batch["response_mask"].sum().item() / len(talks)  # sampled tokens
-    metrics["rollout/truncated_frac"] = sum(not talk.ended for talk in talks) / len(talks)
+    turns, cut = sum(talk.turns for talk in talks), sum(not talk.ended for talk in talks)
+    metrics |= {"rollout/turns_mean": turns / len(talks), "rollout/truncated_frac": cut / len(talks)}
     return batch, samples, metrics | {"time/rollout": time.monotonic() - started}
 
 
 @torch.no_grad()
 def make_experience(config, models, batch):
     """Add old log-probs and advantages, [B, T]; stops where sampler and trainer differ."""
-    mask, parts = batch["response_mask"], torch.arange(len(batch["scores"])).split(config.micro_batch)
+    parts = torch.arange(len(mask := batch["response_mask"])).split(min(config.micro_batch, 1024 // mask.shape[1] or 1))
     old = [token_logprobs(config, models.policy, {k: x[rows] for k, x in batch.items()})[0] for rows in parts]
     gap = (torch.cat(old) - batch["rollout_logprobs"]).abs()
     gap, limit = (gap.sum() / mask.sum(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
@@ -271,7 +271,7 @@ def make_experience(config, models, batch):
 def accumulate_gradients(config, models, batch, rows):
     """Add the gradients of a minibatch, the same for any micro_batch; returns what it means over tokens."""
     sums = 0.0
-    for part in rows.split(config.micro_batch):
+    for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
         mask, old, advantages = (piece[name] for name in ("response_mask", "old_logprobs", "advantages"))
         weight = mask / (len(rows) * mask.sum(1, keepdim=True))

@@ -7,7 +7,6 @@
     policy  = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)), at most -A dual_clip where A < 0
     value   = 1/2 max((V - R)^2, (V_old + clip(V - V_old, -value_clip, value_clip) - R)^2)
 Schulman 2016 (arXiv 1506.02438) and 2017 (1707.06347), Ye 2020 (1912.09729); A is whitened over the batch.
-
 Left out, and in scripts/ppo_train.py: resume, LoRA, several GPUs, vLLM, presets, schedules, more and async rewards.
 """
 
@@ -45,7 +44,7 @@ class Config:  # all settings; each is a flag
     batch_size: int = 128  # completions a step, one for each prompt
     epochs: int = 2  # passes over each batch
     minibatches: int = 4  # optimizer steps in each pass
-    micro_batch: int = 32  # rows in one forward and backward pass: lower it when memory runs out
+    micro_batch: int = 32  # rows in one pass, which has 1024 tokens at most or one row: lower it if memory runs out
     max_prompt_tokens: int = 1024  # longer prompts are left out
     max_new_tokens: int = 256
     temperature: float = 1.0  # all log-probs are of logits divided by it
@@ -89,12 +88,11 @@ def load_rows(config, tokenizer, file):
     rows, number = [], 0
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
-            columns = json.loads(line)
-            ids = encode(config, tokenizer, columns["prompt"])
-            if 0 < len(ids) <= config.max_prompt_tokens:
-                rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
+            columns, here = json.loads(line), f"{file}:{number}"
+            rows.append({"prompt_ids": encode(config, tokenizer, columns["prompt"]), "columns": columns, "where": here})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= config.max_prompt_tokens]
     if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in rows):
         print("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
@@ -195,7 +193,9 @@ def load_models(config):
     if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {config.model!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
     policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    policy.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
     reference = copy.deepcopy(policy) if config.kl_coef else None
     m = SimpleNamespace(policy=policy, critic=copy.deepcopy(policy), reference=reference, device=device, pad_id=0)
     head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=device)
@@ -235,7 +235,7 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    while live.any() and ids.shape[1] < width + config.max_new_tokens:
+    while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
@@ -266,7 +266,7 @@ def rollout(config, models, reward, rows, greedy=False):
 def make_experience(config, models, batch):
     """Add old and reference log-probs, values, advantages, returns, [B, T]; stops where sampler and trainer differ."""
     mask, scores, outputs = batch["response_mask"], batch["scores"], []
-    for rows in torch.arange(len(scores)).split(config.micro_batch):
+    for rows in torch.arange(len(scores)).split(min(config.micro_batch, 1024 // mask.shape[1] or 1)):
         piece = {name: x[rows] for name, x in batch.items()}
         old = token_logprobs(config, models.policy, piece)[0]
         ref = token_logprobs(config, models.reference, piece)[0] if config.kl_coef else old
@@ -288,7 +288,7 @@ def make_experience(config, models, batch):
 def accumulate_gradients(config, models, batch, rows, train_policy=True):
     """Add the gradients of a minibatch, the same for any micro_batch; returns what it means over tokens."""
     sums, bounds = 0.0, (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
-    for part in rows.split(config.micro_batch):
+    for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
         weight = piece["response_mask"] / batch["response_mask"][rows].sum()
         error = value_loss(token_values(models.critic, piece), piece["values"], piece["returns"], config.value_clip)

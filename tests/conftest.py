@@ -30,6 +30,12 @@ QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM"
 os.environ.update(QUIET)
 
 
+def pytest_configure(config) -> None:
+    """Hide real GPUs, before torch is imported, from all tests but those of `-m gpu`."""
+    if config.option.markexpr != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def load_module(path: Path, name: str):
     """Load a Python file as a module; it stands in sys.modules before it runs, as dataclasses need."""
     spec = importlib.util.spec_from_file_location(name, path)

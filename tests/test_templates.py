@@ -313,6 +313,26 @@ def test_an_update_of_distillation_is_the_scripts(models, batch, pieces):
     torch.testing.assert_close(got[0] / got[2], sums["policy/loss"], rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("page", [ppo, grpo, distillation], ids=NAMES)
+def test_a_pass_has_1024_tokens_at_most(page, models, monkeypatch):
+    """The logits of more would fill a GPU at a vocabulary of 151,936."""
+    ids, mask, sizes = torch.randint(6, 200, (5, 300)), torch.ones(5, 300, dtype=torch.long), []
+    response, run = mask * (torch.arange(300) >= 290), page.run
+    batch = {"input_ids": ids, "attention_mask": mask, "response_mask": response, "scores": torch.rand(5)}
+    batch["rollout_logprobs"] = ppo.token_logprobs(SimpleNamespace(temperature=1.0), models.policy, batch)[0].detach()
+    monkeypatch.setattr(
+        page, "run", lambda network, ids, *args, **kw: sizes.append(len(ids)) or run(network, ids, *args, **kw)
+    )
+    settings = page.Config(model="", data="", **{"teacher": ""} if page is distillation else {"reward": ""})
+    if page is distillation:
+        models.teacher = models.reference
+    else:
+        settings.group_size = 5
+        batch = page.make_experience(settings, models, batch)
+    page.accumulate_gradients(settings, models, batch, torch.arange(5))
+    assert set(sizes) == {3, 2}
+
+
 def test_an_update_of_distillation_is_the_definition(models, batch):
     """Row by row, alone, without padding or chunks, from the models' own logits."""
     for_distillation(models, batch)

@@ -1,0 +1,258 @@
+"""Every trainer on a pretended CUDA device: nothing lies on the wrong device, the host rarely waits."""
+
+import functools
+import importlib
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module
+from pretended_cuda import PretendedCuda
+from torch.nn.functional import embedding
+from torch.utils.checkpoint import checkpoint
+
+from parts.networks.models import settle_precision
+from parts.sampling.sampling import HFEngine
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config
+
+SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
+PAGES = ("grpo", "ppo", "distillation", "multi_turn")
+
+
+@functools.cache
+def page(name: str):
+    """templates/NAME.py as a module."""
+    return load_module(ROOT / "templates" / f"{name}.py", f"pretended_{name}")
+
+
+# ------------------------------------------------------------------------------------------------ the device itself
+
+
+def on_gpu(*shape):
+    """Ones on the GPU."""
+    return torch.ones(*shape, device="cuda")
+
+
+def in_a_thread(call) -> None:
+    """Run in a thread of its own."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def recomputed(x):
+    """A layer that makes a tensor on the CPU, recomputed in the backward pass."""
+    return checkpoint(lambda y: y.exp() * torch.ones(3), x.requires_grad_(), use_reentrant=False).sum().backward()
+
+
+PLANTED = {  # by name: what a trainer might do, and the fault it must give
+    "a CPU tensor beside one of the GPU": (lambda: on_gpu(3) + torch.ones(3), "a CPU tensor [(3,)]"),
+    "ids that stayed on the CPU": (lambda: embedding(torch.tensor([1]), on_gpu(4, 2)), "a CPU tensor [(1,)]"),
+    "a mask made on the CPU": (lambda: on_gpu(3).where(torch.arange(3) < 2, on_gpu(3)), "a CPU tensor [(3,)]"),
+    "zeros_like on the CPU": (lambda: on_gpu(3) + torch.zeros_like(on_gpu(3), device="cpu"), "a CPU tensor [(3,)]"),
+    "a cache that is moved too late": (lambda: torch.cat([on_gpu(2), on_gpu(2).cpu()]), "a CPU tensor [(2,)]"),
+    "in a recomputed layer": (lambda: recomputed(on_gpu(3)), "a CPU tensor [(3,)]"),
+    "in a thread": (lambda: in_a_thread(lambda: on_gpu(3) * torch.ones(3)), "a CPU tensor [(3,)]"),
+    "numpy without a copy": (lambda: on_gpu(3).numpy(), "numpy of a CUDA tensor"),
+    "a generator of the CPU": (
+        lambda: torch.rand(3, device="cuda", generator=torch.Generator()),
+        "a generator of another device than cuda",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_reported_with_its_line(name):
+    call, text = PLANTED[name]
+    with PretendedCuda() as gpu:
+        call()
+    assert any("test_pretended_cuda.py:" in fault and text in fault for fault in gpu.faults), gpu.faults
+
+
+def test_what_cuda_allows_is_no_fault():
+    def allowed():
+        x = on_gpu(3) * torch.tensor(2.0)  # a number of the CPU
+        x = x + torch.ones(3).to(x) + torch.ones(3).to("cuda") + torch.ones(3).cuda() + torch.zeros_like(x)
+        x = x + torch.rand(3, device="cuda", generator=torch.Generator("cuda")) + torch.ones(3, device=x.device)
+        torch.ones(3).copy_(x)
+        with torch.device("cuda"):
+            x = x + torch.ones(3)
+        return (x.cpu() + torch.ones(3)).numpy()
+
+    with PretendedCuda() as gpu:
+        allowed()
+    assert not gpu.faults and torch.ones(1).device.type == "cpu" and not torch.cuda.is_available()
+
+
+WAITS = {
+    ".item() for each token": (lambda x: [x[i].item() for i in range(3)], 3),
+    "a branch on a value": (lambda x: 1 if x.any() else 0, 1),
+    "tolist": (lambda x: x.tolist(), 1),
+    "a mask as an index": (lambda x: x[x > 0], 1),
+    "nonzero": (lambda x: x.nonzero(), 1),
+    "a copy to the CPU": (lambda x: x.cpu(), 1),
+    "an index on the CPU": (lambda x: x[torch.tensor([0])], 1),
+    "none: where, gather, a comparison": (lambda x: torch.where(x > 0, x, x).gather(0, x.long() * 0), 0),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_of_the_host_are_counted(name):
+    call, count = WAITS[name]
+    with PretendedCuda() as gpu:
+        call(on_gpu(3))
+    assert gpu.waits.total() == count and not gpu.faults
+
+
+def test_launches_are_kernels_alone():
+    with PretendedCuda() as gpu:
+        x = on_gpu(2, 3)
+        before = gpu.launches
+        (x.view(3, 2).t()[0] + 1).exp().detach()
+    assert gpu.launches - before == 2
+
+
+# ------------------------------------------------------------------------------------------------ each more token
+
+# (kernels, waits of the host) for each more token of a batch, at most, with the embedded model of 2 layers; they may
+# only fall. A page waits once: transformers looks whether the mask has a pad
+PER_TOKEN = {"fp32": (117, 0.125), "bf16": (133, 0.125), "bf16, LoRA": (220, 0.125), "page": (147, 1.125)}
+
+
+def per_token(gpu, sample, few: int = 9, many: int = 33) -> tuple[float, float]:
+    """(launches, waits) for each token between `few` and `many`; no row ends."""
+    counts = []
+    for tokens in (few, many):
+        launches, waits = gpu.launches, gpu.waits.total()
+        sample(tokens)
+        counts.append((gpu.launches - launches, gpu.waits.total() - waits))
+    return tuple((b - a) / (many - few) for a, b in zip(*counts, strict=True))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PER_TOKEN if kind != "page"])
+def test_a_token_of_the_sampler_waits_rarely_and_launches_few_kernels(kind):
+    with PretendedCuda() as gpu, torch.no_grad():
+        precision, _, lora = kind.partition(", ")
+        config = Config(algorithm="grpo", device="cuda", batch_size=8, precision=precision, lora_rank=4 if lora else 0)
+        settle_precision(config, torch.device("cuda"))
+        models = load_models(config, torch.device("cuda"))
+        models.eos_ids = [10**6]
+        engine = HFEngine(config, models)
+
+        def sample(tokens: int) -> None:
+            config.max_new_tokens = tokens
+            engine.generate([[5, 6, 7], [5, 6, 7, 8]] * 4, np.full((8, tokens), 0.5))
+
+        launches, waits = per_token(gpu, sample)
+    most = PER_TOKEN[kind]
+    assert launches <= most[0] and waits <= most[1] and not gpu.faults, (launches, waits, gpu.faults)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_token_of_a_page_waits_rarely_and_its_head_is_in_fp32(name):
+    settings = {"model": str(TINY_LM), "data": "", "teacher": str(TINY_LM), "kl_coef": 0.0}
+    with PretendedCuda() as gpu:
+        models = page(name).load_models(SimpleNamespace(**settings))
+        models.eos_ids, dtypes = [10**6], set()
+        for module in (models.policy.get_output_embeddings(), models.policy.model.layers[0].self_attn.q_proj):
+            module.register_forward_hook(lambda module, _, out: dtypes.add((module.out_features > 200, out.dtype)))
+
+        def sample(tokens: int) -> None:
+            config = SimpleNamespace(max_new_tokens=tokens, temperature=1.0)
+            page(name).generate(config, models, [[5, 6, 7], [5, 6, 7, 8]] * 4)
+
+        launches, waits = per_token(gpu, sample)
+    most = PER_TOKEN["page"]
+    assert launches <= most[0] and waits <= most[1] and not gpu.faults, (launches, waits, gpu.faults)
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+# ------------------------------------------------------------------------------------------------ whole runs
+
+SIZES = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
+TEACHER = f"--teacher {TINY_LM} --data {TRAIN_DATA} --eval_data {EVAL_DATA}".split()
+RUNS = {
+    "PPO, a reference, two updates": ("ppo_train", [*SIZES, "--minibatches=2", "--kl_coef=0.05"]),
+    "GRPO, layers recomputed": (
+        "ppo_train",
+        [*SIZES, "--algorithm=grpo", "--group_size=4", "--gradient_checkpointing", "--precision=fp32"],
+    ),
+    "GRPO with LoRA": ("ppo_train", [*SIZES, "--algorithm=grpo", "--group_size=4", "--lora_rank=4", "--lora_alpha=8"]),
+    "GRPO with an environment": (
+        "ppo_train",
+        [*SIZES, "--algorithm=grpo", "--group_size=4", f"--environment={SECOND_ATTEMPT}", "--max_turns=2"],
+    ),
+    "distillation": ("on_policy_distillation", [*SIZES, *TEACHER]),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_and_its_resume_keep_to_the_device(name, tmp_path):
+    program, flags = RUNS[name]
+    run = importlib.import_module(f"programs.{program}.run").run
+    with PretendedCuda() as gpu:
+        assert run([*flags, f"--output_dir={tmp_path}"]) == 0
+        assert run([*flags, f"--output_dir={tmp_path}", "--steps=2", "--resume"]) == 0
+    assert not gpu.faults and gpu.launches > 1000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_keeps_to_the_device(name, tmp_path, monkeypatch):
+    for file, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
+        (tmp_path / f"{file}.jsonl").write_text("\n".join(source.read_text().splitlines()[:4]))
+    (tmp_path / "my.py").write_text("def reward(completion, answer):\n    return float(answer in completion)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(page(name).signal, "signal", lambda *_: None)
+    settings = {
+        "model": str(TINY_LM),
+        "data": "train.jsonl",
+        "eval_data": "test.jsonl",
+        "steps": 1,
+        "max_new_tokens": 8,
+    }
+    settings |= {"max_new_tokens": 8}
+    settings |= {"batch_size": 4} if name in ("ppo", "distillation") else {"prompts": 2, "group_size": 2}
+    settings |= {"environment": SECOND_ATTEMPT} if name == "multi_turn" else {"reward": "my.py:reward"}
+    settings |= {"teacher": str(TINY_LM)} if name == "distillation" else {}
+    with PretendedCuda() as gpu:
+        page(name).train(page(name).Config(**settings))
+    assert not gpu.faults and gpu.launches > 1000 and (tmp_path / "out" / "result.json").exists()
+
+
+@pytest.mark.long
+def test_an_evaluation_keeps_to_the_device(tmp_path):
+    command = importlib.import_module("programs.evaluation.command")
+    flags = f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_new_tokens 12 --device cuda".split()
+    with PretendedCuda() as gpu:
+        assert command.run(command.parse_config([*flags, f"--output_dir={tmp_path}"])) == 0
+    assert not gpu.faults and gpu.launches > 1000
+
+
+SOLUTIONS = (
+    f"--self --data {TRAIN_DATA} --eval_data {EVAL_DATA} --prompts_per_round 12 --samples 4 --device cuda".split()
+)
+OF_TRL = {  # TRL's trainers: those that import it look for CUDA as they load
+    "grpo_train": "--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split(),
+    "warm_start": [
+        *SOLUTIONS,
+        *"--rounds 1 --min_rounds 1 --max_new_tokens 24 --batch_size 8 --rollout_batch_size 16".split(),
+        *"--eval_prompts 4 --eval_samples 4 --device cuda".split(),
+    ],
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("program", OF_TRL)
+def test_a_run_through_trl_keeps_to_the_device(program, tmp_path):
+    for trainer in ("grpo", "sft"):
+        importlib.import_module(f"trl.trainer.{trainer}_trainer")
+    run = importlib.import_module(f"programs.{program}.run").run
+    with PretendedCuda() as gpu:
+        assert run([*OF_TRL[program], f"--output_dir={tmp_path}"]) == 0
+    assert not gpu.faults and gpu.launches > 1000
