@@ -25,6 +25,8 @@ def foldable_layers(policy, device) -> list:
 
     layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
     layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
     size = sum(m.get_base_layer().weight.nbytes for m in layers)
     if size <= free_bytes(device) / 3:  # the rest is for keys and values
         return layers

@@ -299,10 +299,10 @@ class Progress:
         """
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
-        self.rng = rng_state()
-        self.log_pending()
         if is_due(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.rng = rng_state()
+        self.log_pending()
         if is_due(step, config.plot_every):
             self.log.plot()
         signum = self.stop.agreed()

@@ -33,8 +33,8 @@ class ModelSettings(BaseConfig):
     max_new_tokens: int
     temperature: float
     seed: int
+    precision: str
     device: str = "auto"
-    precision: str = "auto"
     rollout_engine: str = "hf"
     rollout_batch_size: int = 64
     lora_rank: int = 0
@@ -103,7 +103,7 @@ def model_preflight(args) -> int:
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
     names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
-    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
+    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed", "precision")
     config = ModelSettings(**{name: getattr(args, name) for name in names})
     reward = Reward(args.reward, call_limits(args))
     report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))
