@@ -11,7 +11,7 @@ SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 8
 def foldable_layers(policy, device) -> list:
     """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
 
-    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does the same.
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
     """
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
