@@ -39,63 +39,64 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       148-211  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       214-219  bundle              Where this bundle and its embedded model, data and rewards lie
-#       222-376  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       379-514  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       517-727  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       730-770  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      773-1049  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1052-1183  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1186-1366  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1369-1521  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1524-1727  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1730-1867  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1870-1884  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1887-1900  prompts             Prompts as token ids, for training and held out
-#     1903-1914  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1917-1963  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1966-2177  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2180-2442  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2445-2722  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2725-2879  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2882-3087  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3090-3230  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3233-3295  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3298-3553  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3556-3710  conversations       The record of a conversation with an environment, and what the environment says …
-#     3713-3871  play                Playing conversations of a policy with environments: all that are open are …
-#     3874-4056  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4059-4359  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4362-4372  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4375-4689  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4692-4859  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4862-5034  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5037-5242  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5245-5309  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5312-5328  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5331-5367  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5370-5520  paired tests        Intervals, paired tests, pass@k
-#     5523-5565  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5568-5676  settings            Settings
-#     5679-5756  extraction          Answers and formats found in completions
-#     5759-5798  rows and siblings   Rows, and the scripts beside this one
-#     5801-6098  tasks               What a task is; generation, mathematics, code
-#     6101-6223  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6226-6314  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6317-6365  prompts             Shots, templates, encoding
-#     6368-6455  cache               Completions that were computed before
-#     6458-6586  environment task    Conversations of the model with an environment
-#     6589-6668  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6671-6709  report              The table on the screen
-#     6712-6931  run                 Running the tasks
-#     6934-6986  task table          Tasks by name
-#     6989-7056  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     7059-7274  local model         A model of transformers: batched sampling and scoring
-#     7277-7382  vllm and servers    Models in vLLM and on servers
-#     7385-7410  models              Opening the models that were named
-#     7413-7427  comparison          Two runs compared, row by row
-#     7430-7473  command             The command line
+#       150-213  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       216-221  bundle              Where this bundle and its embedded model, data and rewards lie
+#       224-378  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       381-516  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       519-820  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       823-874  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      877-1153  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1156-1287  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1290-1470  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1473-1625  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1628-1831  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1834-1971  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1974-1988  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1991-2004  prompts             Prompts as token ids, for training and held out
+#     2007-2018  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2021-2067  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2070-2281  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2284-2546  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2549-2826  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2829-2983  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2986-3191  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3194-3334  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3337-3399  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3402-3657  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3660-3814  conversations       The record of a conversation with an environment, and what the environment says …
+#     3817-3975  play                Playing conversations of a policy with environments: all that are open are …
+#     3978-4160  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4163-4471  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4474-4484  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4487-4826  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4829-4996  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4999-5042  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     5045-5226  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5229-5443  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5446-5510  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5513-5530  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5533-5569  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5572-5722  paired tests        Intervals, paired tests, pass@k
+#     5725-5767  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5770-5878  settings            Settings
+#     5881-5958  extraction          Answers and formats found in completions
+#     5961-6000  rows and siblings   Rows, and the scripts beside this one
+#     6003-6300  tasks               What a task is; generation, mathematics, code
+#     6303-6425  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6428-6516  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6519-6567  prompts             Shots, templates, encoding
+#     6570-6657  cache               Completions that were computed before
+#     6660-6788  environment task    Conversations of the model with an environment
+#     6791-6870  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     6873-6911  report              The table on the screen
+#     6914-7133  run                 Running the tasks
+#     7136-7188  task table          Tasks by name
+#     7191-7258  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     7261-7476  local model         A model of transformers: batched sampling and scoring
+#     7479-7584  vllm and servers    Models in vLLM and on servers
+#     7587-7612  models              Opening the models that were named
+#     7615-7629  comparison          Two runs compared, row by row
+#     7632-7675  command             The command line
 
 import argparse
 import ast
@@ -107,6 +108,7 @@ import copy
 import csv
 import ctypes
 import dataclasses
+import datetime
 import difflib
 import errno
 import functools
@@ -516,6 +518,8 @@ def check_numbers(config) -> None:
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
+GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
 GAIN = 1.3  # one thread must be this much faster than all of them
@@ -555,7 +559,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -598,15 +602,28 @@ def start_processes(config: BaseConfig):
     import torch
     import torch.distributed as dist
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
+    need(
+        local_size == 1 or not config.device.startswith("cuda:"),
+        f"got --device {config.device} for {local_size} processes on a machine; expected a GPU for each; try --device "
+        "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
+    )
     name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if size > 1 and not dist.is_initialized():
         if name == "cuda":
+            gpus = torch.cuda.device_count()
+            need(
+                local_size <= gpus,
+                f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
+                f"--nproc_per_node {gpus}",
+            )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     THREADS.begin(config, device)
     return device
@@ -709,9 +726,14 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
 def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -725,6 +747,77 @@ def end_at_once(code: int) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code)
+
+
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
+    """
+
+    current = None  # the one that has the signals
+
+    def __init__(self):
+        self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        StopRequest.current = None
+        if self.end:
+            self.end.cancel()
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            if not self.end:
+                self.end = threading.Timer(GRACE_S, end_at_once, [130])
+                self.end.daemon = True
+                self.end.start()
+            raise KeyboardInterrupt
+        self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextlib.contextmanager
+def leaving_early() -> Iterator[None]:
+    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    stop = StopRequest.current
+    if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop.leaving = True
+    try:
+        if stop.signum:
+            raise StopRequested(stop.signum)
+        yield
+    finally:
+        stop.leaving = False
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -750,24 +843,35 @@ def exit_code(
         stopped: what is left after Ctrl-C.
     """
     try:
-        return run()
-    except UserError as error:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    finally:
-        leave_processes()
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -4081,6 +4185,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
@@ -4090,6 +4201,7 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
         how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
@@ -4389,6 +4501,7 @@ def roomy_layer():
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
+            keys, values = as_read(keys), as_read(values)
             self.lazy_initialization(keys, values)
             self.keys, self.values, self.rooms = keys, values, rooms
 
@@ -4416,6 +4529,17 @@ def roomy_layer():
             self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
+
+
+def as_read(x):
+    """Keys or values in the dtype that attention reads them in.
+
+    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    """
+    import torch
+
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
@@ -4589,6 +4713,18 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def wide_product(x, y):
+    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    import torch
+
+    x = x.to(y.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda and x.dtype != torch.float32:
+            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+                return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
+        return x.float() @ y.float()
+
+
 class Groups:
     """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
 
@@ -4640,10 +4776,11 @@ class Groups:
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
-        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        query = query.unflatten(1, (heads, r)).squeeze(3)  # [B, heads, r, D]
         scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
-        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
-        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        scores[..., :width] = wide_product(self.by_prompt(query), keys.transpose(2, 3))
+        scores[..., width:] = self.by_prompt(wide_product(query, key.transpose(2, 3)))
+        scores *= scaling or query.shape[-1] ** -0.5
         if self.added is not None:
             scores[..., :width] += self.added
         weights = torch.softmax(scores, dim=-1).to(value.dtype)
@@ -4831,7 +4968,7 @@ def all_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def settle_logits(models: Models) -> None:
+def settle_logits(config: BaseConfig, models: Models) -> None:
     """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
@@ -4841,7 +4978,7 @@ def settle_logits(models: Models) -> None:
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
@@ -4857,6 +4994,52 @@ def settle_logits(models: Models) -> None:
     known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
+
+
+# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+
+SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    """
+    if device.type != "cuda" or not hasattr(policy, "peft_config"):
+        return []
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
+    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
+    size = sum(m.get_base_layer().weight.nbytes for m in layers)
+    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
+        return layers
+    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+    return []
+
+
+@contextlib.contextmanager
+def folded(layers: list) -> Iterator[None]:
+    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    import torch
+
+    kept = []
+    try:
+        with torch.no_grad():
+            for layer in layers if layers and not layers[0].merged else ():
+                weight = layer.get_base_layer().weight
+                kept.append((layer, weight, weight.data))
+                weight.data = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+                layer.merged_adapters.append("default")
+        yield
+    finally:
+        for layer, weight, data in kept:
+            weight.data = data
+            layer.merged_adapters.clear()
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -5004,8 +5187,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
-    limit = gap_limit(config, models.device)
-    with torch.no_grad():
+    limit, able = gap_limit(config, models.device), False
+    with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
@@ -5013,8 +5196,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
-            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
             measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
@@ -5026,12 +5209,21 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
     if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    if not measured.plain:
+        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
+    if able and not measured.groups:
+        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
     return measured
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another."""
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+    """The same of the worst state, where nothing but the order of sums is another.
+
+    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
+    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
+    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
+    """
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -5073,10 +5265,19 @@ class HFEngine:
 
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.layers = foldable_layers(models.policy, models.device)
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
+        import torch
+
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+            yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
@@ -5091,14 +5292,13 @@ class HFEngine:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            batch = [prompts[i] for i in rows]
-            ended = tell and Ended(tell, rows)
-            sampled = self.sample(
-                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
-            )
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
+        with self.ready():
+            for rows in self.batches(list(map(len, prompts))):
+                batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
+                ended = tell and Ended(tell, rows)
+                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                for i, output in zip(rows, sampled, strict=True):
+                    outputs[i] = output
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -5229,15 +5429,16 @@ class TurnSampler:
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
-        if kept.begins(texts):
-            order, states, mask, cache = continued(kept, texts, engine.read_on)
-        else:
-            order, (states, mask, cache) = numbers, engine.read(prompts)
-        del kept
-        place = {number: i for i, number in enumerate(numbers)}
-        noise = None if noise is None else noise[[place[number] for number in order]]
-        keep = functools.partial(self.kept.take, order, mask)
-        sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        with engine.ready():
+            if kept.begins(texts):
+                order, states, mask, cache = continued(kept, texts, engine.read_on)
+            else:
+                order, (states, mask, cache) = numbers, engine.read(prompts)
+            del kept
+            place = {number: i for i, number in enumerate(numbers)}
+            noise = None if noise is None else noise[[place[number] for number in order]]
+            keep = functools.partial(self.kept.take, order, mask)
+            sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
         return [sampled[number] for number in numbers]
 
@@ -5321,10 +5522,11 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
     try:
-        samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except Exception as error:  # the other processes wait for this one: tell them
+        with leaving_early():
+            samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
         message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
@@ -7103,7 +7305,7 @@ class LocalModel:
         self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
-            settle_logits(self.models)
+            settle_logits(config, self.models)
         self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
 
     def load(self, source: str) -> tuple:

@@ -41,61 +41,61 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       215-255  bundle                 Where this bundle and its embedded model, data and rewards lie
 #       258-412  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
 #       415-577  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       580-792  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       795-835  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      838-1114  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1117-1248  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1251-1431  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1434-1597  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1600-1803  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1806-1994  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1997-2035  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2038-2117  prompts                Prompts as token ids, for training and held out
-#     2120-2207  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2210-2416  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2419-2681  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2684-2898  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2901-3078  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3081-3286  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3289-3429  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3432-3494  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3497-3752  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3755-3909  conversations          The record of a conversation with an environment, and what the environment …
-#     3912-4082  play                   Playing conversations of a policy with environments: all that are open are …
-#     4085-4239  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4242-4555  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4558-4703  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4706-4777  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4780-4786  losses                 The KL to the reference, policy and value losses, and how losses per token …
-#     4789-4892  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#     4895-4978  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     4981-4999  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     5002-5252  memory                 The memory that a run will need, from the shape of its networks
-#     5255-5318  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5321-5425  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5428-5553  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5556-5604  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5607-5640  run check              What diagnose.py says of a run that is under way, and at its end
-#     5643-5732  summary                summary.json and the lines at the end of a run
-#     5735-5870  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5873-5891  paired tests           Intervals, paired tests, pass@k
-#     5894-6291  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6294-6312  data                   Prompts as a data set
-#     6315-6384  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6387-6458  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6461-6509  trl arguments          Our settings as TRL's
-#     6512-6690  rewards                Rewards as TRL calls them, checked and logged
-#     6693-6767  stages                 Stages of rewards over a run
-#     6770-6899  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6902-7013  evaluation             Held-out evaluation with greedy completions
-#     7016-7074  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     7077-7168  checkpoints            Resume points, and the exported model
-#     7171-7292  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7295-7598  trainer                TRL's trainer with exact resume and our logs
-#     7601-7686  prepare                All that is loaded and checked before the first step
-#     7689-7733  memory                 The memory that a run will need
-#     7736-7786  dry run                --dry_run: settings, batch arithmetic, memory
-#     7789-7878  run                    The run and the command line
+#       580-832  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       835-886  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      889-1165  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1168-1299  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1302-1482  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1485-1648  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1651-1854  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1857-2045  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     2048-2086  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2089-2168  prompts                Prompts as token ids, for training and held out
+#     2171-2258  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2261-2467  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2470-2732  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2735-2949  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2952-3129  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3132-3337  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3340-3480  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3483-3545  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3548-3803  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3806-3960  conversations          The record of a conversation with an environment, and what the environment …
+#     3963-4133  play                   Playing conversations of a policy with environments: all that are open are …
+#     4136-4290  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4293-4613  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4616-4761  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4764-4835  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4838-4844  losses                 The KL to the reference, policy and value losses, and how losses per token …
+#     4847-4950  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#     4953-5036  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     5039-5057  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     5060-5310  memory                 The memory that a run will need, from the shape of its networks
+#     5313-5376  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5379-5483  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5486-5611  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5614-5662  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5665-5698  run check              What diagnose.py says of a run that is under way, and at its end
+#     5701-5790  summary                summary.json and the lines at the end of a run
+#     5793-5928  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     5931-5949  paired tests           Intervals, paired tests, pass@k
+#     5952-6349  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6352-6370  data                   Prompts as a data set
+#     6373-6442  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6445-6516  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6519-6567  trl arguments          Our settings as TRL's
+#     6570-6748  rewards                Rewards as TRL calls them, checked and logged
+#     6751-6825  stages                 Stages of rewards over a run
+#     6828-6957  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     6960-7071  evaluation             Held-out evaluation with greedy completions
+#     7074-7132  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     7135-7226  checkpoints            Resume points, and the exported model
+#     7229-7350  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7353-7659  trainer                TRL's trainer with exact resume and our logs
+#     7662-7747  prepare                All that is loaded and checked before the first step
+#     7750-7794  memory                 The memory that a run will need
+#     7797-7847  dry run                --dry_run: settings, batch arithmetic, memory
+#     7850-7939  run                    The run and the command line
 
 import argparse
 import ast
@@ -580,6 +580,7 @@ def free_on_resume(config) -> set[str]:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
@@ -593,7 +594,7 @@ def world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -715,9 +716,14 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
 def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -758,19 +764,33 @@ def memory_metrics() -> dict[str, float]:
     return {name: max(one[name] for one in of_all) for name in metrics}
 
 
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
     """
+
+    current = None  # the one that has the signals
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
         if threading.current_thread() is threading.main_thread():  # signals reach no other
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
 
     def restore(self) -> None:
         """Put the earlier handlers back."""
+        StopRequest.current = None
         if self.end:
             self.end.cancel()
         for signum, handler in self.earlier.items():
@@ -785,11 +805,31 @@ class StopRequest:
                 self.end.start()
             raise KeyboardInterrupt
         self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
         say("stopping after this step; once more to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def note_long_step(seconds: float) -> bool:
+    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
+    may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
+    if may_be_killed:
+        say(
+            f"note: a step takes {seconds:.0f} s, and after SIGTERM torchrun kills its processes within {grace:.0f} s, "
+            f"or its --shutdown_timeout: an update under way is lost then; try --shutdown_timeout {2 * seconds:.0f} "
+            "before the script (torch 2.13), or checkpoints more often"
+        )
+    return may_be_killed
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -815,24 +855,35 @@ def exit_code(
         stopped: what is left after Ctrl-C.
     """
     try:
-        return run()
-    except UserError as error:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    finally:
-        leave_processes()
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -4264,6 +4315,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def config_file(source: str) -> str | None:
     """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
     if Path(source).is_dir():
@@ -7318,7 +7376,7 @@ class GrpoRun:
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.memory, self.pending = {}, {}
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
-        self.step_began = self.started
+        self.step_started, self.noted = self.started, False
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -7365,7 +7423,7 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
         forget_peak()
-        self.step_began = time.perf_counter()
+        self.step_started = time.perf_counter()
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
@@ -7381,8 +7439,10 @@ class GrpoRun:
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
-        THREADS.after(time.perf_counter() - self.step_began)
+        seconds = time.perf_counter() - self.step_started
+        THREADS.after(seconds)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
+        self.noted = self.noted or note_long_step(seconds)
         self.share_reward_state()
         if self.band:
             self.band.learn(self.scorer.seen)
@@ -7529,6 +7589,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
+    leave_out_cudnn_attention()
     if run.band:
         check_loader(args)
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row

@@ -39,63 +39,64 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       147-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       213-231  bundle            Where this bundle and its embedded model, data and rewards lie
-#       234-388  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       391-596  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       599-879  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       882-922  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      925-1201  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1204-1335  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1338-1518  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1521-1684  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1687-1890  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1893-2081  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2084-2122  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2125-2204  prompts           Prompts as token ids, for training and held out
-#     2207-2212  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2215-2421  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2424-2686  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2689-2966  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2969-3436  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3439-3675  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3678-3950  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3953-4278  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4281-4528  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4531-4755  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4758-4920  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4923-5132  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5135-5333  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5336-5415  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5418-5521  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5524-5577  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5580-5739  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5742-5945  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5948-6237  memory            The memory that a run will need, from the shape of its networks
-#     6240-6303  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6306-6410  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6413-6538  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6541-6633  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6636-6684  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6687-6720  run check         What diagnose.py says of a run that is under way, and at its end
-#     6723-6812  summary           summary.json and the lines at the end of a run
-#     6815-7112  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7115-7133  paired tests      Intervals, paired tests, pass@k
-#     7136-7269  settings          Settings of the trainer and what contradicts what
-#     7272-7339  objective         Divergences between student and teacher
-#     7342-7387  data              Rows with completions of their own, and which teacher a row goes to
-#     7390-7652  teachers          Teachers: local networks and servers
-#     7655-7692  models            Student, teachers and the optional reward
-#     7695-7726  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     7729-7753  rollout           The batch of a step
-#     7756-7800  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     7803-7827  advantages        The advantages of teacher and rewards
-#     7830-7925  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     7928-8085  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     8088-8223  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8226-8254  memory            The memory that a run will need
-#     8257-8293  dry run           --dry_run: settings, batch arithmetic, memory
-#     8296-8340  run               The loop of a run and the command line
+#       150-213  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       216-234  bundle            Where this bundle and its embedded model, data and rewards lie
+#       237-391  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       394-599  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       602-959  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#      962-1013  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1016-1292  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1295-1426  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1429-1609  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1612-1775  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1778-1981  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1984-2172  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2175-2213  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2216-2295  prompts           Prompts as token ids, for training and held out
+#     2298-2303  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2306-2512  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2515-2777  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2780-3057  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3060-3535  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3538-3774  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3777-4074  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4077-4402  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4405-4448  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4451-4707  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4710-4942  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4945-5107  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     5110-5325  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5328-5527  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5530-5609  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5612-5715  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5718-5771  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5774-5939  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5942-6145  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6148-6437  memory            The memory that a run will need, from the shape of its networks
+#     6440-6503  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6506-6610  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6613-6738  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6741-6833  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6836-6884  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6887-6920  run check         What diagnose.py says of a run that is under way, and at its end
+#     6923-7012  summary           summary.json and the lines at the end of a run
+#     7015-7325  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7328-7346  paired tests      Intervals, paired tests, pass@k
+#     7349-7482  settings          Settings of the trainer and what contradicts what
+#     7485-7552  objective         Divergences between student and teacher
+#     7555-7600  data              Rows with completions of their own, and which teacher a row goes to
+#     7603-7864  teachers          Teachers: local networks and servers
+#     7867-7904  models            Student, teachers and the optional reward
+#     7907-7938  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     7941-7965  rollout           The batch of a step
+#     7968-8012  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     8015-8039  advantages        The advantages of teacher and rewards
+#     8042-8137  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     8140-8297  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     8300-8436  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8439-8467  memory            The memory that a run will need
+#     8470-8506  dry run           --dry_run: settings, batch arithmetic, memory
+#     8509-8553  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -104,6 +105,7 @@ import codecs
 import contextlib
 import csv
 import dataclasses
+import datetime
 import difflib
 import errno
 import functools
@@ -133,6 +135,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import unicodedata
 import urllib.error
 import urllib.parse
@@ -599,6 +602,8 @@ def free_on_resume(config) -> set[str]:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
+TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
@@ -648,7 +653,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -691,15 +696,28 @@ def start_processes(config: BaseConfig):
     import torch
     import torch.distributed as dist
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
+    need(
+        local_size == 1 or not config.device.startswith("cuda:"),
+        f"got --device {config.device} for {local_size} processes on a machine; expected a GPU for each; try --device "
+        "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
+    )
     name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if size > 1 and not dist.is_initialized():
         if name == "cuda":
+            gpus = torch.cuda.device_count()
+            need(
+                local_size <= gpus,
+                f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
+                f"--nproc_per_node {gpus}",
+            )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     THREADS.begin(config, device)
     return device
@@ -802,9 +820,14 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
 def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -845,19 +868,33 @@ def memory_metrics() -> dict[str, float]:
     return {name: max(one[name] for one in of_all) for name in metrics}
 
 
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
     """
+
+    current = None  # the one that has the signals
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
         if threading.current_thread() is threading.main_thread():  # signals reach no other
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
 
     def restore(self) -> None:
         """Put the earlier handlers back."""
+        StopRequest.current = None
         if self.end:
             self.end.cancel()
         for signum, handler in self.earlier.items():
@@ -872,11 +909,54 @@ class StopRequest:
                 self.end.start()
             raise KeyboardInterrupt
         self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
         say("stopping after this step; once more to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextlib.contextmanager
+def leaving_early() -> Iterator[None]:
+    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    stop = StopRequest.current
+    if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop.leaving = True
+    try:
+        if stop.signum:
+            raise StopRequested(stop.signum)
+        yield
+    finally:
+        stop.leaving = False
+
+
+def stop_before_update() -> None:
+    """Raise StopRequested in every process where one got a signal; every process must call it."""
+    stop = StopRequest.current
+    if stop and stop.leaves_steps() and (signum := stop.agreed()):
+        raise StopRequested(signum)
+
+
+def note_long_step(seconds: float) -> bool:
+    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
+    may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
+    if may_be_killed:
+        say(
+            f"note: a step takes {seconds:.0f} s, and after SIGTERM torchrun kills its processes within {grace:.0f} s, "
+            f"or its --shutdown_timeout: an update under way is lost then; try --shutdown_timeout {2 * seconds:.0f} "
+            "before the script (torch 2.13), or checkpoints more often"
+        )
+    return may_be_killed
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -902,24 +982,35 @@ def exit_code(
         stopped: what is left after Ctrl-C.
     """
     try:
-        return run()
-    except UserError as error:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    finally:
-        leave_processes()
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -2991,6 +3082,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
@@ -3000,6 +3098,7 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
         how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
@@ -3692,6 +3791,7 @@ def roomy_layer():
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
+            keys, values = as_read(keys), as_read(values)
             self.lazy_initialization(keys, values)
             self.keys, self.values, self.rooms = keys, values, rooms
 
@@ -3719,6 +3819,17 @@ def roomy_layer():
             self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
+
+
+def as_read(x):
+    """Keys or values in the dtype that attention reads them in.
+
+    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    """
+    import torch
+
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
@@ -3850,6 +3961,18 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def wide_product(x, y):
+    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    import torch
+
+    x = x.to(y.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda and x.dtype != torch.float32:
+            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+                return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
+        return x.float() @ y.float()
+
+
 class Groups:
     """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
 
@@ -3901,10 +4024,11 @@ class Groups:
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
-        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        query = query.unflatten(1, (heads, r)).squeeze(3)  # [B, heads, r, D]
         scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
-        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
-        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        scores[..., :width] = wide_product(self.by_prompt(query), keys.transpose(2, 3))
+        scores[..., width:] = self.by_prompt(wide_product(query, key.transpose(2, 3)))
+        scores *= scaling or query.shape[-1] ** -0.5
         if self.added is not None:
             scores[..., :width] += self.added
         weights = torch.softmax(scores, dim=-1).to(value.dtype)
@@ -4212,7 +4336,7 @@ def all_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def settle_logits(models: Models) -> None:
+def settle_logits(config: BaseConfig, models: Models) -> None:
     """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
@@ -4222,7 +4346,7 @@ def settle_logits(models: Models) -> None:
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
@@ -4276,6 +4400,52 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
         lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
     )
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
+
+
+# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+
+SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    """
+    if device.type != "cuda" or not hasattr(policy, "peft_config"):
+        return []
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
+    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
+    size = sum(m.get_base_layer().weight.nbytes for m in layers)
+    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
+        return layers
+    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+    return []
+
+
+@contextlib.contextmanager
+def folded(layers: list) -> Iterator[None]:
+    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    import torch
+
+    kept = []
+    try:
+        with torch.no_grad():
+            for layer in layers if layers and not layers[0].merged else ():
+                weight = layer.get_base_layer().weight
+                kept.append((layer, weight, weight.data))
+                weight.data = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+                layer.merged_adapters.append("default")
+        yield
+    finally:
+        for layer, weight, data in kept:
+            weight.data = data
+            layer.merged_adapters.clear()
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -4431,7 +4601,7 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     import torch
 
     size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
-    with torch.no_grad():
+    with torch.no_grad(), autocast(config, models.device):
         gap = pads_gap(read, size, models.pad_id, models.device)
     need(
         gap < gap_limit(config, models.device),
@@ -4447,8 +4617,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
-    limit = gap_limit(config, models.device)
-    with torch.no_grad():
+    limit, able = gap_limit(config, models.device), False
+    with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
@@ -4456,8 +4626,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
-            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
             measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
@@ -4469,6 +4639,10 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
     if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    if not measured.plain:
+        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
+    if able and not measured.groups:
+        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
     return measured
 
 
@@ -4497,8 +4671,13 @@ def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> fl
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another."""
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+    """The same of the worst state, where nothing but the order of sums is another.
+
+    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
+    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
+    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
+    """
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 def can_share(config: BaseConfig, models: Models, network) -> bool:
@@ -4567,10 +4746,19 @@ class HFEngine:
 
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.layers = foldable_layers(models.policy, models.device)
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
+        import torch
+
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+            yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
@@ -4585,14 +4773,13 @@ class HFEngine:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            batch = [prompts[i] for i in rows]
-            ended = tell and Ended(tell, rows)
-            sampled = self.sample(
-                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
-            )
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
+        with self.ready():
+            for rows in self.batches(list(map(len, prompts))):
+                batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
+                ended = tell and Ended(tell, rows)
+                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                for i, output in zip(rows, sampled, strict=True):
+                    outputs[i] = output
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -5033,6 +5220,8 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -5054,11 +5243,14 @@ class VllmEngine:
         settings |= vllm_options(config.vllm_args, OURS)
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        tf32 = torch.get_float32_matmul_precision()
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            torch.set_float32_matmul_precision(tf32)  # its worker sets that of the whole process
         if known := unwrapped(models.policy).known_tokens:
             cut_vocabulary(self.network().get_model(), known)
 
@@ -5086,8 +5278,9 @@ class VllmEngine:
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
+        from vllm.config import set_current_vllm_config
 
-        with torch.no_grad():
+        with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
@@ -5326,10 +5519,11 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
     try:
-        samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except Exception as error:  # the other processes wait for this one: tell them
+        with leaving_early():
+            samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
         message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
@@ -5733,6 +5927,12 @@ class RolloutSettings(TrainerSettings):
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    save_dtype: str = setting(
+        "checkpoint",
+        "of final/: that of --model's files, where bf16 rounds small changes away, or fp32",
+        ["checkpoint", "fp32"],
+        free=True,
+    )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
@@ -6615,15 +6815,15 @@ def find_checkpoint(config: BaseConfig) -> Path | None:
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
-    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    """Write final/: the policy in --save_dtype, or its adapters, with tokenizer; loads with transformers."""
     from transformers import AutoConfig
 
     if world()[0] != 0:
         return
-    policy = models.policy
+    policy, exact = models.policy, config.save_dtype == "fp32"
     if config.lora_rank and config.merge_lora:
-        policy = merged(policy)
-    if not config.lora_rank:
+        policy = merged(policy.float() if exact else policy)
+    if not config.lora_rank and not exact:  # trained weights are fp32
         policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
@@ -7017,7 +7217,8 @@ class Progress:
     ):
         self.config, self.models, self.state, self.started = config, models, state, started
         self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
-        self.evaluate = None
+        self.evaluate, self.rng, self.noted = None, rng_state(), False
+        self.write()
 
     def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
         """Do the steps that are left, and what follows the last; returns the exit code.
@@ -7031,15 +7232,21 @@ class Progress:
         try:
             self.begin()
             while self.state.step < self.config.steps:
-                begin = time.perf_counter()
+                begin, self.rng = time.perf_counter(), rng_state()
                 result = step(self.state)
                 THREADS.after(time.perf_counter() - begin)
                 code = self.end_step(*result)
+                if not self.noted:
+                    self.noted = note_long_step(time.perf_counter() - begin)
                 if code:
                     return code
             self.log.plot()
             export(self.config, self.models, Path(self.config.output_dir) / "final")
             summary = run_summary(self.config, vars(self.state)) | {"seconds": round(self.seconds(), 1)}
+        except StopRequested as stop:
+            restore_rng(self.rng)  # as nothing had been drawn for what is left
+            self.save()
+            return self.stopped(stop.signum)
         except faults:
             self.save()
             raise
@@ -7052,6 +7259,7 @@ class Progress:
     def write(self, **fields) -> None:
         """Change fields of the state."""
         self.state = dataclasses.replace(self.state, **fields)
+        self.stop.can_save = self.state.step > 0
 
     def seconds(self) -> float:
         """Time of the run so far, earlier sessions included."""
@@ -7095,9 +7303,10 @@ class Progress:
         """
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
-        self.log_pending()
         if is_sampled(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.rng = rng_state()
+        self.log_pending()
         self.log.judge(step, config.steps, self.stop)
         if is_due(step, config.plot_every):
             self.log.plot()
@@ -7107,8 +7316,12 @@ class Progress:
         forget_peak()
         if not signum or step == config.steps:
             return 0
+        return self.stopped(signum)
+
+    def stopped(self, signum: int) -> int:
+        """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {step}; go on with --resume")
+        say(f"stopped by signal {signum} after step {self.state.step}; go on with --resume")
         return 128 + signum
 
 
@@ -7487,9 +7700,8 @@ class LocalTeacher:
         settings = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
         self.config = dataclasses.replace(config, model=source, lora_rank=0, **settings)
         self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
-        with autocast(self.config, models.device):
-            settle_logits(dataclasses.replace(models, policy=self.model))
-            check_pads(self.config, models, self.model, "teacher")
+        settle_logits(self.config, dataclasses.replace(models, policy=self.model))
+        check_pads(self.config, models, self.model, "teacher")
         share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
         self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
@@ -7672,7 +7884,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
         policy.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
     models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
-    settle_logits(models)
+    settle_logits(config, models)
     check_pads(config, models, policy, "model")
     share_prompts(config, models, [policy])
     for spec in teacher_specs(config).values():
@@ -8099,6 +8311,7 @@ def train_step(config: Config, models, engine, reward, rows: list[dict], optimiz
     batch = make_experience(config, models, samples, config.kl_coef)
     note_advantages(samples, batch)
     metrics = batch_metrics(config, batch, samples, timer)
+    stop_before_update()
     measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
     timer["update"] = time.perf_counter() - begin
     metrics |= measured | {f"time/{phase}": seconds for phase, seconds in timer.items()}

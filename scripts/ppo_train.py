@@ -40,68 +40,69 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       156-219  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       222-262  bundle               Where this bundle and its embedded model, data and rewards lie
-#       265-419  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       422-627  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       630-918  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       921-961  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#      964-1240  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1243-1374  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1377-1557  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1560-1723  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1726-1929  question parts       Columns that look like a part of the question: texts to read before it, …
-#     1932-2120  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2123-2161  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2164-2243  prompts              Prompts as token ids, for training and held out
-#     2246-2333  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2336-2542  user code            What a reward is given: texts, copies of the columns, and a state of the …
-#     2545-2807  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2810-3087  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3090-3244  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3247-3452  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3455-3595  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3598-3660  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3663-3918  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     3921-4075  conversations        The record of a conversation with an environment, and what the environment says …
-#     4078-4248  play                 Playing conversations of a policy with environments: all that are open are …
-#     4251-4440  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4443-4937  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4940-5195  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     5198-5512  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
-#     5515-5839  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5842-6089  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6092-6355  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6358-6520  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6523-6732  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     6735-6933  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6936-7247  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7250-7353  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#     7356-7685  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     7688-7827  presets              The algorithms by name: which choices each one makes, and which choices …
-#     7830-8103  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     8106-8205  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8208-8418  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8421-8710  memory               The memory that a run will need, from the shape of its networks
-#     8713-8776  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     8779-8883  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8886-9011  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     9014-9106  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     9109-9157  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9160-9193  run check            What diagnose.py says of a run that is under way, and at its end
-#     9196-9285  summary              summary.json and the lines at the end of a run
-#     9288-9585  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#     9588-9606  paired tests         Intervals, paired tests, pass@k
-#     9609-9635  settings             Settings of the trainer
-#     9638-9699  models               The networks of a run: policy, critic, reference
-#     9702-9757  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#     9760-9832  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#    9835-10005  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#   10008-10034  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#   10037-10206  step                 One step: rollout, experience, update, in the order of the data
-#   10209-10228  memory               The memory that a run will need
-#   10231-10273  dry run              --dry_run: settings, batch arithmetic, memory
-#   10276-10322  run                  The loop of a run and the command line
+#       158-221  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       224-264  bundle               Where this bundle and its embedded model, data and rewards lie
+#       267-421  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       424-629  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       632-997  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#     1000-1051  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#     1054-1330  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1333-1464  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1467-1647  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1650-1813  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1816-2019  question parts       Columns that look like a part of the question: texts to read before it, …
+#     2022-2210  chat                 Chat templates: their settings, what they write for messages, and strings that …
+#     2213-2251  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2254-2333  prompts              Prompts as token ids, for training and held out
+#     2336-2423  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2426-2632  user code            What a reward is given: texts, copies of the columns, and a state of the …
+#     2635-2897  reward forms         The forms that a reward function may have, loading one, and its arguments
+#     2900-3177  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3180-3334  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3337-3542  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3545-3685  tool runs            Running calls of many conversations side by side: a time limit for each, and …
+#     3688-3750  control tokens       Rendering messages so that nothing in them is read as a control token, where …
+#     3753-4008  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
+#     4011-4165  conversations        The record of a conversation with an environment, and what the environment says …
+#     4168-4338  play                 Playing conversations of a policy with environments: all that are open are …
+#     4341-4530  play setup           What conversations are played with, and scored by: shared by all programs that …
+#     4533-5035  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5038-5293  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     5296-5635  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
+#     5638-5962  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5965-6008  folding              LoRA folded into the weights while completions are sampled: a third of the …
+#     6011-6267  cache probe          What the cache and the attention of a model can do, measured before anything is …
+#     6270-6542  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     6545-6707  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6710-6925  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
+#     6928-7127  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     7130-7441  losses               The KL to the reference, policy and value losses, and how losses per token …
+#     7444-7547  idle settings        Settings that a configuration makes inert: each is named at the start, with …
+#     7550-7879  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
+#     7882-8021  presets              The algorithms by name: which choices each one makes, and which choices …
+#     8024-8303  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
+#     8306-8405  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
+#     8408-8618  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8621-8910  memory               The memory that a run will need, from the shape of its networks
+#     8913-8976  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     8979-9083  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     9086-9211  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9214-9306  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     9309-9357  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9360-9393  run check            What diagnose.py says of a run that is under way, and at its end
+#     9396-9485  summary              summary.json and the lines at the end of a run
+#     9488-9798  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#     9801-9819  paired tests         Intervals, paired tests, pass@k
+#     9822-9848  settings             Settings of the trainer
+#     9851-9912  models               The networks of a run: policy, critic, reference
+#     9915-9970  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#    9973-10045  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#   10048-10218  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#   10221-10247  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#   10250-10420  step                 One step: rollout, experience, update, in the order of the data
+#   10423-10442  memory               The memory that a run will need
+#   10445-10487  dry run              --dry_run: settings, batch arithmetic, memory
+#   10490-10536  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -113,6 +114,7 @@ import copy
 import csv
 import ctypes
 import dataclasses
+import datetime
 import difflib
 import errno
 import functools
@@ -630,6 +632,8 @@ def free_on_resume(config) -> set[str]:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
+TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
@@ -687,7 +691,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -730,15 +734,28 @@ def start_processes(config: BaseConfig):
     import torch
     import torch.distributed as dist
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
+    need(
+        local_size == 1 or not config.device.startswith("cuda:"),
+        f"got --device {config.device} for {local_size} processes on a machine; expected a GPU for each; try --device "
+        "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
+    )
     name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if size > 1 and not dist.is_initialized():
         if name == "cuda":
+            gpus = torch.cuda.device_count()
+            need(
+                local_size <= gpus,
+                f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
+                f"--nproc_per_node {gpus}",
+            )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     THREADS.begin(config, device)
     return device
@@ -841,9 +858,14 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
 def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -884,19 +906,33 @@ def memory_metrics() -> dict[str, float]:
     return {name: max(one[name] for one in of_all) for name in metrics}
 
 
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
     """
+
+    current = None  # the one that has the signals
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
         if threading.current_thread() is threading.main_thread():  # signals reach no other
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
 
     def restore(self) -> None:
         """Put the earlier handlers back."""
+        StopRequest.current = None
         if self.end:
             self.end.cancel()
         for signum, handler in self.earlier.items():
@@ -911,11 +947,54 @@ class StopRequest:
                 self.end.start()
             raise KeyboardInterrupt
         self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
         say("stopping after this step; once more to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextlib.contextmanager
+def leaving_early() -> Iterator[None]:
+    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    stop = StopRequest.current
+    if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop.leaving = True
+    try:
+        if stop.signum:
+            raise StopRequested(stop.signum)
+        yield
+    finally:
+        stop.leaving = False
+
+
+def stop_before_update() -> None:
+    """Raise StopRequested in every process where one got a signal; every process must call it."""
+    stop = StopRequest.current
+    if stop and stop.leaves_steps() and (signum := stop.agreed()):
+        raise StopRequested(signum)
+
+
+def note_long_step(seconds: float) -> bool:
+    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
+    may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
+    if may_be_killed:
+        say(
+            f"note: a step takes {seconds:.0f} s, and after SIGTERM torchrun kills its processes within {grace:.0f} s, "
+            f"or its --shutdown_timeout: an update under way is lost then; try --shutdown_timeout {2 * seconds:.0f} "
+            "before the script (torch 2.13), or checkpoints more often"
+        )
+    return may_be_killed
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -941,24 +1020,35 @@ def exit_code(
         stopped: what is left after Ctrl-C.
     """
     try:
-        return run()
-    except UserError as error:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    finally:
-        leave_processes()
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -4466,6 +4556,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
@@ -4475,6 +4572,7 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
         how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
@@ -5212,6 +5310,7 @@ def roomy_layer():
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
+            keys, values = as_read(keys), as_read(values)
             self.lazy_initialization(keys, values)
             self.keys, self.values, self.rooms = keys, values, rooms
 
@@ -5239,6 +5338,17 @@ def roomy_layer():
             self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
+
+
+def as_read(x):
+    """Keys or values in the dtype that attention reads them in.
+
+    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    """
+    import torch
+
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
@@ -5412,6 +5522,18 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def wide_product(x, y):
+    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    import torch
+
+    x = x.to(y.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda and x.dtype != torch.float32:
+            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+                return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
+        return x.float() @ y.float()
+
+
 class Groups:
     """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
 
@@ -5463,10 +5585,11 @@ class Groups:
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
-        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        query = query.unflatten(1, (heads, r)).squeeze(3)  # [B, heads, r, D]
         scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
-        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
-        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        scores[..., :width] = wide_product(self.by_prompt(query), keys.transpose(2, 3))
+        scores[..., width:] = self.by_prompt(wide_product(query, key.transpose(2, 3)))
+        scores *= scaling or query.shape[-1] ** -0.5
         if self.added is not None:
             scores[..., :width] += self.added
         weights = torch.softmax(scores, dim=-1).to(value.dtype)
@@ -5765,7 +5888,7 @@ def all_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def settle_logits(models: Models) -> None:
+def settle_logits(config: BaseConfig, models: Models) -> None:
     """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
@@ -5775,7 +5898,7 @@ def settle_logits(models: Models) -> None:
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
@@ -5837,6 +5960,52 @@ def token_values(critic, hidden):
 
     with torch.autocast(hidden.device.type, enabled=False):
         return critic.head(hidden.float()).squeeze(-1)
+
+
+# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+
+SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    """
+    if device.type != "cuda" or not hasattr(policy, "peft_config"):
+        return []
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
+    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
+    size = sum(m.get_base_layer().weight.nbytes for m in layers)
+    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
+        return layers
+    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+    return []
+
+
+@contextlib.contextmanager
+def folded(layers: list) -> Iterator[None]:
+    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    import torch
+
+    kept = []
+    try:
+        with torch.no_grad():
+            for layer in layers if layers and not layers[0].merged else ():
+                weight = layer.get_base_layer().weight
+                kept.append((layer, weight, weight.data))
+                weight.data = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+                layer.merged_adapters.append("default")
+        yield
+    finally:
+        for layer, weight, data in kept:
+            weight.data = data
+            layer.merged_adapters.clear()
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -5992,7 +6161,7 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     import torch
 
     size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
-    with torch.no_grad():
+    with torch.no_grad(), autocast(config, models.device):
         gap = pads_gap(read, size, models.pad_id, models.device)
     need(
         gap < gap_limit(config, models.device),
@@ -6008,8 +6177,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
-    limit = gap_limit(config, models.device)
-    with torch.no_grad():
+    limit, able = gap_limit(config, models.device), False
+    with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
@@ -6017,8 +6186,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
-            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
             measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
@@ -6030,6 +6199,10 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
     if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    if not measured.plain:
+        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
+    if able and not measured.groups:
+        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
     return measured
 
 
@@ -6058,8 +6231,13 @@ def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> fl
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another."""
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+    """The same of the worst state, where nothing but the order of sums is another.
+
+    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
+    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
+    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
+    """
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 def can_share(config: BaseConfig, models: Models, network) -> bool:
@@ -6128,10 +6306,19 @@ class HFEngine:
 
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.layers = foldable_layers(models.policy, models.device)
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
+        import torch
+
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+            yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
@@ -6146,14 +6333,13 @@ class HFEngine:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            batch = [prompts[i] for i in rows]
-            ended = tell and Ended(tell, rows)
-            sampled = self.sample(
-                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
-            )
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
+        with self.ready():
+            for rows in self.batches(list(map(len, prompts))):
+                batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
+                ended = tell and Ended(tell, rows)
+                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                for i, output in zip(rows, sampled, strict=True):
+                    outputs[i] = output
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -6284,15 +6470,16 @@ class TurnSampler:
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
-        if kept.begins(texts):
-            order, states, mask, cache = continued(kept, texts, engine.read_on)
-        else:
-            order, (states, mask, cache) = numbers, engine.read(prompts)
-        del kept
-        place = {number: i for i, number in enumerate(numbers)}
-        noise = None if noise is None else noise[[place[number] for number in order]]
-        keep = functools.partial(self.kept.take, order, mask)
-        sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        with engine.ready():
+            if kept.begins(texts):
+                order, states, mask, cache = continued(kept, texts, engine.read_on)
+            else:
+                order, (states, mask, cache) = numbers, engine.read(prompts)
+            del kept
+            place = {number: i for i, number in enumerate(numbers)}
+            noise = None if noise is None else noise[[place[number] for number in order]]
+            keep = functools.partial(self.kept.take, order, mask)
+            sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
         return [sampled[number] for number in numbers]
 
@@ -6633,6 +6820,8 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -6654,11 +6843,14 @@ class VllmEngine:
         settings |= vllm_options(config.vllm_args, OURS)
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        tf32 = torch.get_float32_matmul_precision()
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            torch.set_float32_matmul_precision(tf32)  # its worker sets that of the whole process
         if known := unwrapped(models.policy).known_tokens:
             cut_vocabulary(self.network().get_model(), known)
 
@@ -6686,8 +6878,9 @@ class VllmEngine:
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
+        from vllm.config import set_current_vllm_config
 
-        with torch.no_grad():
+        with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
@@ -6926,10 +7119,11 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
     try:
-        samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except Exception as error:  # the other processes wait for this one: tell them
+        with leaving_early():
+            samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
         message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
@@ -7983,6 +8177,12 @@ class RolloutSettings(TrainerSettings):
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    save_dtype: str = setting(
+        "checkpoint",
+        "of final/: that of --model's files, where bf16 rounds small changes away, or fp32",
+        ["checkpoint", "fp32"],
+        free=True,
+    )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
@@ -9088,15 +9288,15 @@ def find_checkpoint(config: BaseConfig) -> Path | None:
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
-    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    """Write final/: the policy in --save_dtype, or its adapters, with tokenizer; loads with transformers."""
     from transformers import AutoConfig
 
     if world()[0] != 0:
         return
-    policy = models.policy
+    policy, exact = models.policy, config.save_dtype == "fp32"
     if config.lora_rank and config.merge_lora:
-        policy = merged(policy)
-    if not config.lora_rank:
+        policy = merged(policy.float() if exact else policy)
+    if not config.lora_rank and not exact:  # trained weights are fp32
         policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
@@ -9490,7 +9690,8 @@ class Progress:
     ):
         self.config, self.models, self.state, self.started = config, models, state, started
         self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
-        self.evaluate = None
+        self.evaluate, self.rng, self.noted = None, rng_state(), False
+        self.write()
 
     def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
         """Do the steps that are left, and what follows the last; returns the exit code.
@@ -9504,15 +9705,21 @@ class Progress:
         try:
             self.begin()
             while self.state.step < self.config.steps:
-                begin = time.perf_counter()
+                begin, self.rng = time.perf_counter(), rng_state()
                 result = step(self.state)
                 THREADS.after(time.perf_counter() - begin)
                 code = self.end_step(*result)
+                if not self.noted:
+                    self.noted = note_long_step(time.perf_counter() - begin)
                 if code:
                     return code
             self.log.plot()
             export(self.config, self.models, Path(self.config.output_dir) / "final")
             summary = run_summary(self.config, vars(self.state)) | {"seconds": round(self.seconds(), 1)}
+        except StopRequested as stop:
+            restore_rng(self.rng)  # as nothing had been drawn for what is left
+            self.save()
+            return self.stopped(stop.signum)
         except faults:
             self.save()
             raise
@@ -9525,6 +9732,7 @@ class Progress:
     def write(self, **fields) -> None:
         """Change fields of the state."""
         self.state = dataclasses.replace(self.state, **fields)
+        self.stop.can_save = self.state.step > 0
 
     def seconds(self) -> float:
         """Time of the run so far, earlier sessions included."""
@@ -9568,9 +9776,10 @@ class Progress:
         """
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
-        self.log_pending()
         if is_sampled(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.rng = rng_state()
+        self.log_pending()
         self.log.judge(step, config.steps, self.stop)
         if is_due(step, config.plot_every):
             self.log.plot()
@@ -9580,8 +9789,12 @@ class Progress:
         forget_peak()
         if not signum or step == config.steps:
             return 0
+        return self.stopped(signum)
+
+    def stopped(self, signum: int) -> int:
+        """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {step}; go on with --resume")
+        say(f"stopped by signal {signum} after step {self.state.step}; go on with --resume")
         return 128 + signum
 
 
@@ -9685,7 +9898,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
             network.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
-    settle_logits(models)
+    settle_logits(config, models)
     check_pads(config, models, policy, "model")
     if critic and critic.backbone:
         check_pads(config, models, critic.backbone, "critic_model")
@@ -10051,6 +10264,7 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
     batch = make_experience(config, models, samples, state.kl_coef)
     note_advantages(samples, batch)
     metrics = sample_metrics(config, batch, drawn, timer)
+    stop_before_update()
     measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
     metrics |= measured | sampler.metrics()
     timer["update"] = time.perf_counter() - begin

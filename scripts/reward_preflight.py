@@ -61,54 +61,55 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       168-219  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       222-229  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       232-363  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       366-398  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       401-593  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       596-604  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       607-883  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      886-1017  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1020-1200  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1203-1366  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1369-1572  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1575-1637  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1640-1828  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1831-1890  prompts                Prompts as token ids, for training and held out
-#     1893-1971  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1974-2185  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2188-2339  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2342-2604  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2607-2884  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2887-3041  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3044-3249  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3252-3392  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3395-3457  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3460-3715  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3718-3872  conversations          The record of a conversation with an environment, and what the environment …
-#     3875-4033  play                   Playing conversations of a policy with environments: all that are open are …
-#     4036-4123  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4126-4482  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4485-4495  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4498-4770  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4773-4902  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4905-5101  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     5104-5308  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5311-5496  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5499-5514  thresholds             Limits of the checks
-#     5517-5620  rows and gold          Rows, and the reference completion of each
-#     5623-5810  probes                 Completions that must not pay
-#     5813-6032  reward process         The reward's own process, with a time limit
-#     6035-6187  policies               What scripted policies say to an environment: the answers of one …
-#     6190-6393  environment process    The environment's own process: conversations with scripted policies, played …
-#     6396-6484  scoring                Scores of completions, graded
-#     6487-6856  preflight              The checks and the verdict
-#     6859-6892  inputs                 Rewards, data and samples that were named
-#     6895-7159  environment preflight  The checks of an environment and the verdict
-#     7162-7265  report                 The report
-#     7268-7368  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7371-7434  modes                  --list, --score, and the preflight
-#     7437-7650  command                The command line
+#       170-221  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       224-231  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       234-365  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       368-400  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       403-691  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       694-702  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       705-981  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#      984-1115  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1118-1298  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1301-1464  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1467-1670  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1673-1735  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1738-1926  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1929-1988  prompts                Prompts as token ids, for training and held out
+#     1991-2069  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     2072-2283  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2286-2437  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2440-2702  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2705-2982  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2985-3139  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3142-3347  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3350-3490  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3493-3555  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3558-3813  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3816-3970  conversations          The record of a conversation with an environment, and what the environment …
+#     3973-4131  play                   Playing conversations of a policy with environments: all that are open are …
+#     4134-4221  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4224-4588  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4591-4601  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4604-4901  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4904-5033  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5036-5079  folding                LoRA folded into the weights while completions are sampled: a third of the …
+#     5082-5299  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5302-5514  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5517-5703  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5706-5721  thresholds             Limits of the checks
+#     5724-5827  rows and gold          Rows, and the reference completion of each
+#     5830-6017  probes                 Completions that must not pay
+#     6020-6239  reward process         The reward's own process, with a time limit
+#     6242-6394  policies               What scripted policies say to an environment: the answers of one …
+#     6397-6600  environment process    The environment's own process: conversations with scripted policies, played …
+#     6603-6691  scoring                Scores of completions, graded
+#     6694-7063  preflight              The checks and the verdict
+#     7066-7099  inputs                 Rewards, data and samples that were named
+#     7102-7366  environment preflight  The checks of an environment and the verdict
+#     7369-7472  report                 The report
+#     7475-7570  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7573-7636  modes                  --list, --score, and the preflight
+#     7639-7854  command                The command line
 
 import argparse
 import ast
@@ -120,6 +121,7 @@ import copy
 import csv
 import ctypes
 import dataclasses
+import datetime
 import difflib
 import faulthandler
 import functools
@@ -400,6 +402,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
+GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
 GAIN = 1.3  # one thread must be this much faster than all of them
@@ -439,7 +443,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -482,15 +486,28 @@ def start_processes(config: BaseConfig):
     import torch
     import torch.distributed as dist
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
+    need(
+        local_size == 1 or not config.device.startswith("cuda:"),
+        f"got --device {config.device} for {local_size} processes on a machine; expected a GPU for each; try --device "
+        "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
+    )
     name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if size > 1 and not dist.is_initialized():
         if name == "cuda":
+            gpus = torch.cuda.device_count()
+            need(
+                local_size <= gpus,
+                f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
+                f"--nproc_per_node {gpus}",
+            )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     THREADS.begin(config, device)
     return device
@@ -591,6 +608,87 @@ class CpuThreads:
 
 
 THREADS = CpuThreads()
+
+
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
+    """
+
+    current = None  # the one that has the signals
+
+    def __init__(self):
+        self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        StopRequest.current = None
+        if self.end:
+            self.end.cancel()
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            if not self.end:
+                self.end = threading.Timer(GRACE_S, end_at_once, [130])
+                self.end.daemon = True
+                self.end.start()
+            raise KeyboardInterrupt
+        self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextlib.contextmanager
+def leaving_early() -> Iterator[None]:
+    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    stop = StopRequest.current
+    if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop.leaving = True
+    try:
+        if stop.signum:
+            raise StopRequested(stop.signum)
+        yield
+    finally:
+        stop.leaving = False
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -4138,6 +4236,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
@@ -4147,6 +4252,7 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
         how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
@@ -4512,6 +4618,7 @@ def roomy_layer():
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
+            keys, values = as_read(keys), as_read(values)
             self.lazy_initialization(keys, values)
             self.keys, self.values, self.rooms = keys, values, rooms
 
@@ -4539,6 +4646,17 @@ def roomy_layer():
             self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
+
+
+def as_read(x):
+    """Keys or values in the dtype that attention reads them in.
+
+    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    """
+    import torch
+
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
@@ -4670,6 +4788,18 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def wide_product(x, y):
+    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    import torch
+
+    x = x.to(y.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda and x.dtype != torch.float32:
+            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+                return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
+        return x.float() @ y.float()
+
+
 class Groups:
     """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
 
@@ -4721,10 +4851,11 @@ class Groups:
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
-        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        query = query.unflatten(1, (heads, r)).squeeze(3)  # [B, heads, r, D]
         scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
-        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
-        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        scores[..., :width] = wide_product(self.by_prompt(query), keys.transpose(2, 3))
+        scores[..., width:] = self.by_prompt(wide_product(query, key.transpose(2, 3)))
+        scores *= scaling or query.shape[-1] ** -0.5
         if self.added is not None:
             scores[..., :width] += self.added
         weights = torch.softmax(scores, dim=-1).to(value.dtype)
@@ -4874,7 +5005,7 @@ def all_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def settle_logits(models: Models) -> None:
+def settle_logits(config: BaseConfig, models: Models) -> None:
     """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
@@ -4884,7 +5015,7 @@ def settle_logits(models: Models) -> None:
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
@@ -4900,6 +5031,52 @@ def settle_logits(models: Models) -> None:
     known = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = known if known < got.shape[-1] else None
+
+
+# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+
+SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    """
+    if device.type != "cuda" or not hasattr(policy, "peft_config"):
+        return []
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
+    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
+    size = sum(m.get_base_layer().weight.nbytes for m in layers)
+    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
+        return layers
+    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+    return []
+
+
+@contextlib.contextmanager
+def folded(layers: list) -> Iterator[None]:
+    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    import torch
+
+    kept = []
+    try:
+        with torch.no_grad():
+            for layer in layers if layers and not layers[0].merged else ():
+                weight = layer.get_base_layer().weight
+                kept.append((layer, weight, weight.data))
+                weight.data = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+                layer.merged_adapters.append("default")
+        yield
+    finally:
+        for layer, weight, data in kept:
+            weight.data = data
+            layer.merged_adapters.clear()
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -5055,13 +5232,25 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     import torch
 
     size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
-    with torch.no_grad():
+    with torch.no_grad(), autocast(config, models.device):
         gap = pads_gap(read, size, models.pad_id, models.device)
     need(
         gap < gap_limit(config, models.device),
         f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
         "left; expected a network that leaves masked tokens out; try another architecture",
     )
+
+
+def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
+    """A frozen network that only samples, loaded and probed as those that are trained."""
+    from transformers import AutoModelForCausalLM
+
+    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    ends, pad = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, None, None, tokenizer, ends, pad, device)
+    settle_logits(config, models)
+    check_pads(config, models, policy, name)
+    return models
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
@@ -5071,8 +5260,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
-    limit = gap_limit(config, models.device)
-    with torch.no_grad():
+    limit, able = gap_limit(config, models.device), False
+    with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
@@ -5080,8 +5269,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
-            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
             measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
@@ -5093,12 +5282,21 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
     if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    if not measured.plain:
+        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
+    if able and not measured.groups:
+        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
     return measured
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another."""
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+    """The same of the worst state, where nothing but the order of sums is another.
+
+    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
+    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
+    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
+    """
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -5140,10 +5338,19 @@ class HFEngine:
 
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.layers = foldable_layers(models.policy, models.device)
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
+        import torch
+
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+            yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
@@ -5158,14 +5365,13 @@ class HFEngine:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            batch = [prompts[i] for i in rows]
-            ended = tell and Ended(tell, rows)
-            sampled = self.sample(
-                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
-            )
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
+        with self.ready():
+            for rows in self.batches(list(map(len, prompts))):
+                batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
+                ended = tell and Ended(tell, rows)
+                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                for i, output in zip(rows, sampled, strict=True):
+                    outputs[i] = output
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -5489,10 +5695,11 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
     try:
-        samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except Exception as error:  # the other processes wait for this one: tell them
+        with leaving_early():
+            samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
         message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
@@ -7282,8 +7489,8 @@ class ModelSettings(BaseConfig):
     max_new_tokens: int
     temperature: float
     seed: int
+    precision: str
     device: str = "auto"
-    precision: str = "auto"
     rollout_engine: str = "hf"
     rollout_batch_size: int = 64
     lora_rank: int = 0
@@ -7293,18 +7500,13 @@ class ModelSettings(BaseConfig):
 def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
     """`count` scored completions of each of `most` prompts, those of a prompt beside each other."""
     import numpy as np
-    from transformers import AutoModelForCausalLM
 
     device = start_processes(config)
     settle_precision(config, device)
     tokenizer = load_tokenizer(config)
     rows = pick(load_prompts(config, tokenizer, config.data), most, config.seed)
     reward.check_columns(rows[0])
-    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
-    ends, pad = end_and_pad_ids(config, policy, tokenizer)
-    models = Models(policy, None, None, tokenizer, ends, pad, device)
-    settle_logits(models)
-    check_pads(config, models, policy, "model")
+    models = load_sampler(config, tokenizer, device, "model")
     check_context(config, models, rows)
     asked = [row for row in rows for _ in range(count)]
     noise = np.random.default_rng([config.seed, 7]).random((len(asked), config.max_new_tokens))
@@ -7357,7 +7559,7 @@ def model_preflight(args) -> int:
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
     names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
-    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
+    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed", "precision")
     config = ModelSettings(**{name: getattr(args, name) for name in names})
     reward = Reward(args.reward, call_limits(args))
     report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))
@@ -7502,6 +7704,8 @@ def model_flags(flag) -> None:
     """The flags that go with --model."""
     flag("samples_per_prompt", "completions that --model samples of each prompt", type=int, default=16, metavar="N")
     flag("temperature", "at which --model samples, as in the run", type=float, default=1.0, metavar="T")
+    kinds, says = ["auto", "fp32", "bf16", "fp16"], "of --model, as in the run; auto: bf16 where the CUDA GPU can"
+    flag("precision", says, choices=kinds, default="auto")
     flag("max_prompt_tokens", "longer prompts are left out by --model", type=int, default=512, metavar="N")
     flag("pass_low", "--model: pass rate below which RL finds too little", type=float, default=0.1, metavar="SHARE")
     flag("pass_high", "--model: pass rate above which RL has little to do", type=float, default=0.9, metavar="SHARE")
@@ -7572,7 +7776,7 @@ OF_ENVIRONMENTS = (
     "chat_template_kwargs",
     "tool_format",
 )
-OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
+OF_MODELS = ("samples_per_prompt", "temperature", "precision", "max_prompt_tokens", "pass_low", "pass_high")
 NOT_OF_MODELS = (
     *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
     *("profile", "full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),

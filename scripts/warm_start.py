@@ -49,53 +49,54 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       144-207  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       210-250  bundle            Where this bundle and its embedded model, data and rewards lie
-#       253-407  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       410-572  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       575-820  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       823-863  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      866-1142  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1145-1276  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1279-1459  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1462-1631  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1634-1837  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1840-2028  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2031-2063  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2066-2145  prompts           Prompts as token ids, for training and held out
-#     2148-2226  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2229-2280  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2283-2489  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2492-2754  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2757-3034  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3037-3504  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3507-3687  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3690-3962  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3965-4175  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4178-4374  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4377-4601  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4604-4766  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4769-4978  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4981-5179  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5182-5237  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5240-5258  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5261-5507  memory            The memory that a run will need, from the shape of its networks
-#     5510-5573  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5576-5701  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5704-5723  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5726-5774  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5777-5787  paired tests      Intervals, paired tests, pass@k
-#     5790-5932  settings          Settings of the warm start and what contradicts what
-#     5935-5950  whole files       Files that appear whole or not at all
-#     5953-5975  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     5978-6075  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     6078-6230  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6233-6384  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6387-6479  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6482-6668  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6671-6721  handover          What comes after the warm start: final/, and the command of the RL run
-#     6724-6778  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6781-6952  run               The rounds and the command line
+#       147-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       213-253  bundle            Where this bundle and its embedded model, data and rewards lie
+#       256-410  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       413-575  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       578-879  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       882-933  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      936-1212  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1215-1346  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1349-1529  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1532-1701  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1704-1907  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1910-2098  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2101-2133  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2136-2215  prompts           Prompts as token ids, for training and held out
+#     2218-2296  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2299-2350  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2353-2559  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2562-2824  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2827-3104  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3107-3582  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3585-3765  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3768-4065  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4068-4278  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4281-4324  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4327-4544  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4547-4779  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4782-4944  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4947-5162  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5165-5364  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5367-5422  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5425-5443  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5446-5692  memory            The memory that a run will need, from the shape of its networks
+#     5695-5758  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5761-5886  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5889-5908  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5911-5959  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5962-5972  paired tests      Intervals, paired tests, pass@k
+#     5975-6118  settings          Settings of the warm start and what contradicts what
+#     6121-6136  whole files       Files that appear whole or not at all
+#     6139-6161  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     6164-6261  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     6264-6411  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6414-6565  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6568-6660  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6663-6849  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6852-6902  handover          What comes after the warm start: final/, and the command of the RL run
+#     6905-6959  dry run           --dry_run: settings, what a round samples and trains, memory
+#     6962-7133  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -104,6 +105,7 @@ import codecs
 import contextlib
 import csv
 import dataclasses
+import datetime
 import difflib
 import errno
 import functools
@@ -131,6 +133,7 @@ import statistics
 import sys
 import threading
 import time
+import traceback
 import unicodedata
 import urllib.error
 import urllib.request
@@ -575,6 +578,7 @@ def free_on_resume(config) -> set[str]:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
 GAIN = 1.3  # one thread must be this much faster than all of them
@@ -614,7 +618,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -657,15 +661,28 @@ def start_processes(config: BaseConfig):
     import torch
     import torch.distributed as dist
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
+    need(
+        local_size == 1 or not config.device.startswith("cuda:"),
+        f"got --device {config.device} for {local_size} processes on a machine; expected a GPU for each; try --device "
+        "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
+    )
     name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if size > 1 and not dist.is_initialized():
         if name == "cuda":
+            gpus = torch.cuda.device_count()
+            need(
+                local_size <= gpus,
+                f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
+                f"--nproc_per_node {gpus}",
+            )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     THREADS.begin(config, device)
     return device
@@ -768,9 +785,14 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
 def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -786,19 +808,33 @@ def end_at_once(code: int) -> None:
     os._exit(code)
 
 
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
     """
+
+    current = None  # the one that has the signals
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
         if threading.current_thread() is threading.main_thread():  # signals reach no other
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
 
     def restore(self) -> None:
         """Put the earlier handlers back."""
+        StopRequest.current = None
         if self.end:
             self.end.cancel()
         for signum, handler in self.earlier.items():
@@ -813,11 +849,34 @@ class StopRequest:
                 self.end.start()
             raise KeyboardInterrupt
         self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
         say("stopping after this step; once more to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextlib.contextmanager
+def leaving_early() -> Iterator[None]:
+    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    stop = StopRequest.current
+    if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop.leaving = True
+    try:
+        if stop.signum:
+            raise StopRequested(stop.signum)
+        yield
+    finally:
+        stop.leaving = False
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -843,24 +902,35 @@ def exit_code(
         stopped: what is left after Ctrl-C.
     """
     try:
-        return run()
-    except UserError as error:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    finally:
-        leave_processes()
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -3059,6 +3129,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
@@ -3068,6 +3145,7 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
         how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
@@ -3704,6 +3782,7 @@ def roomy_layer():
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
+            keys, values = as_read(keys), as_read(values)
             self.lazy_initialization(keys, values)
             self.keys, self.values, self.rooms = keys, values, rooms
 
@@ -3731,6 +3810,17 @@ def roomy_layer():
             self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
+
+
+def as_read(x):
+    """Keys or values in the dtype that attention reads them in.
+
+    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    """
+    import torch
+
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
@@ -3862,6 +3952,18 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def wide_product(x, y):
+    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    import torch
+
+    x = x.to(y.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda and x.dtype != torch.float32:
+            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+                return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
+        return x.float() @ y.float()
+
+
 class Groups:
     """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
 
@@ -3913,10 +4015,11 @@ class Groups:
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
-        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        query = query.unflatten(1, (heads, r)).squeeze(3)  # [B, heads, r, D]
         scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
-        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
-        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        scores[..., :width] = wide_product(self.by_prompt(query), keys.transpose(2, 3))
+        scores[..., width:] = self.by_prompt(wide_product(query, key.transpose(2, 3)))
+        scores *= scaling or query.shape[-1] ** -0.5
         if self.added is not None:
             scores[..., :width] += self.added
         weights = torch.softmax(scores, dim=-1).to(value.dtype)
@@ -4119,7 +4222,7 @@ def all_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def settle_logits(models: Models) -> None:
+def settle_logits(config: BaseConfig, models: Models) -> None:
     """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
@@ -4129,7 +4232,7 @@ def settle_logits(models: Models) -> None:
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
@@ -4173,6 +4276,52 @@ def predicting_states(model, piece: dict):
         return line_states(model, layout)
     hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
+
+
+# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+
+SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    """
+    if device.type != "cuda" or not hasattr(policy, "peft_config"):
+        return []
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
+    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
+    size = sum(m.get_base_layer().weight.nbytes for m in layers)
+    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
+        return layers
+    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+    return []
+
+
+@contextlib.contextmanager
+def folded(layers: list) -> Iterator[None]:
+    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    import torch
+
+    kept = []
+    try:
+        with torch.no_grad():
+            for layer in layers if layers and not layers[0].merged else ():
+                weight = layer.get_base_layer().weight
+                kept.append((layer, weight, weight.data))
+                weight.data = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+                layer.merged_adapters.append("default")
+        yield
+    finally:
+        for layer, weight, data in kept:
+            weight.data = data
+            layer.merged_adapters.clear()
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -4328,13 +4477,25 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     import torch
 
     size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
-    with torch.no_grad():
+    with torch.no_grad(), autocast(config, models.device):
         gap = pads_gap(read, size, models.pad_id, models.device)
     need(
         gap < gap_limit(config, models.device),
         f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
         "left; expected a network that leaves masked tokens out; try another architecture",
     )
+
+
+def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
+    """A frozen network that only samples, loaded and probed as those that are trained."""
+    from transformers import AutoModelForCausalLM
+
+    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    ends, pad = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, None, None, tokenizer, ends, pad, device)
+    settle_logits(config, models)
+    check_pads(config, models, policy, name)
+    return models
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
@@ -4344,8 +4505,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
-    limit = gap_limit(config, models.device)
-    with torch.no_grad():
+    limit, able = gap_limit(config, models.device), False
+    with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
@@ -4353,8 +4514,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
             gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
             plain = holds(gap, limit)
-            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
             measured = replace(measured, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
@@ -4366,12 +4527,21 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
     if not measured.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    if not measured.plain:
+        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
+    if able and not measured.groups:
+        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
     return measured
 
 
 def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another."""
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+    """The same of the worst state, where nothing but the order of sums is another.
+
+    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
+    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
+    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
+    """
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -4413,10 +4583,19 @@ class HFEngine:
 
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.layers = foldable_layers(models.policy, models.device)
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
+        import torch
+
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+            yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
@@ -4431,14 +4610,13 @@ class HFEngine:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            batch = [prompts[i] for i in rows]
-            ended = tell and Ended(tell, rows)
-            sampled = self.sample(
-                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
-            )
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
+        with self.ready():
+            for rows in self.batches(list(map(len, prompts))):
+                batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
+                ended = tell and Ended(tell, rows)
+                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                for i, output in zip(rows, sampled, strict=True):
+                    outputs[i] = output
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -4879,6 +5057,8 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -4900,11 +5080,14 @@ class VllmEngine:
         settings |= vllm_options(config.vllm_args, OURS)
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        tf32 = torch.get_float32_matmul_precision()
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            torch.set_float32_matmul_precision(tf32)  # its worker sets that of the whole process
         if known := unwrapped(models.policy).known_tokens:
             cut_vocabulary(self.network().get_model(), known)
 
@@ -4932,8 +5115,9 @@ class VllmEngine:
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
+        from vllm.config import set_current_vllm_config
 
-        with torch.no_grad():
+        with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
@@ -5172,10 +5356,11 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
     try:
-        samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except Exception as error:  # the other processes wait for this one: tell them
+        with leaving_early():
+            samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
         message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
     return gather_rows(samples, failure, shares)
 
 
@@ -5705,15 +5890,15 @@ def write_settings(config: BaseConfig) -> None:
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
-    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    """Write final/: the policy in --save_dtype, or its adapters, with tokenizer; loads with transformers."""
     from transformers import AutoConfig
 
     if world()[0] != 0:
         return
-    policy = models.policy
+    policy, exact = models.policy, config.save_dtype == "fp32"
     if config.lora_rank and config.merge_lora:
-        policy = merged(policy)
-    if not config.lora_rank:
+        policy = merged(policy.float() if exact else policy)
+    if not config.lora_rank and not exact:  # trained weights are fp32
         policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
@@ -5884,6 +6069,7 @@ class Config(RunSettings):
     load_in_4bit = False
     logits_chunk = 2**26
     merge_lora = True
+    save_dtype = "checkpoint"
     environment = ""
 
     @property
@@ -6137,7 +6323,7 @@ class Workshop:
             self.models = Models(policy, None, None, self.tokenizer, ends, pad, self.device)
             check_pads(self.config, self.models, policy, "model")
         self.models.policy, self.source = policy, (folder,)
-        settle_logits(self.models)
+        settle_logits(self.config, self.models)
         return self.models
 
     def engine(self, number: int, temperature: float):
@@ -6169,12 +6355,7 @@ class Teacher:
         self.config = dataclasses.replace(
             config, model=config.teacher, chat_template="", lora_rank=0, temperature=config.sample_temperature
         )
-        tokenizer = load_tokenizer(self.config)
-        policy = load_policy(self.config, shop.device, None)
-        ends, pad = end_and_pad_ids(self.config, policy, tokenizer)
-        self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
-        settle_logits(self.models)
-        check_pads(self.config, self.models, policy, "teacher")
+        self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
         self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
 
     def sample(self, rows: list[dict], noise) -> list[dict]:

@@ -213,7 +213,16 @@ def test_bf16_keeps_fp32_weights(ours, data, tmp_path):
     assert metrics(out)[-1]["rollout/logprob_gap_max"] < 0.5
 
 
-def test_final_is_written_in_the_dtype_that_the_model_came_in(ours, data, tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ((), torch.bfloat16),
+        (("--save_dtype=fp32",), torch.float32),
+        (("--save_dtype=fp32", "--precision=bf16", "--lora_rank=2", "--merge_lora"), torch.float32),
+    ],
+    ids=["checkpoint", "fp32", "merged in fp32"],
+)
+def test_final_is_written_in_the_dtype_that_is_asked_for(ours, data, tmp_path, flags, wanted):
     from transformers import AutoModelForCausalLM
 
     AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.bfloat16).save_pretrained(tmp_path / "model")
@@ -221,9 +230,11 @@ def test_final_is_written_in_the_dtype_that_the_model_came_in(ours, data, tmp_pa
         (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
     (tmp_path / "model" / "chat_template.jinja").write_bytes((TINY_LM / "chat_template.jinja").read_bytes())
     out = tmp_path / "run"
-    code, _, error = ours(*data, *SIZES, f"--model={tmp_path / 'model'}", f"--output_dir={out}", "--steps=1")
+    code, _, error = ours(*data, *SIZES, f"--model={tmp_path / 'model'}", f"--output_dir={out}", "--steps=1", *flags)
     assert code == 0, error
-    assert {x.dtype for x in weights(out).values()} == {torch.bfloat16}
+    assert {x.dtype for x in weights(out).values()} == {wanted}
+    if "--merge_lora" in flags:
+        return
     saved = load_file(out / "checkpoints" / "step-000001" / "policy" / "model.safetensors")
     assert {x.dtype for x in saved.values()} == {torch.float32}, "checkpoints keep the fp32 weights"
 

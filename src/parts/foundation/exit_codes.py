@@ -3,9 +3,10 @@
 import logging
 import os
 import sys
+import traceback
 
 from parts.foundation.messages import UserError, is_disk_full, say
-from parts.foundation.processes import end_at_once, leave_processes, wait_passively
+from parts.foundation.processes import end_at_once, in_group, leave_processes, wait_passively
 
 
 def quiet_environment() -> None:
@@ -28,21 +29,32 @@ def exit_code(
         stopped: what is left after Ctrl-C.
     """
     try:
-        return run()
-    except UserError as error:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    except Exception as error:
-        is_full = is_disk_full(error)
-        if not is_full and not isinstance(error, OSError):
-            raise
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    finally:
-        leave_processes()
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1

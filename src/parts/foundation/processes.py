@@ -1,18 +1,22 @@
 """The processes of a run: device, CPU threads, sums, rows dealt out and gathered, memory used, the signal to stop."""
 
 import contextlib
+import datetime
 import math
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from parts.foundation.messages import need, say
 from parts.foundation.settings import BaseConfig
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
+TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
@@ -70,7 +74,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Merge every process's rows into the order of the batch; an error of one is raised by all.
 
     Args:
@@ -113,15 +117,28 @@ def start_processes(config: BaseConfig):
     import torch
     import torch.distributed as dist
 
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
+    need(
+        local_size == 1 or not config.device.startswith("cuda:"),
+        f"got --device {config.device} for {local_size} processes on a machine; expected a GPU for each; try --device "
+        "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
+    )
     name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if size > 1 and not dist.is_initialized():
         if name == "cuda":
+            gpus = torch.cuda.device_count()
+            need(
+                local_size <= gpus,
+                f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
+                f"--nproc_per_node {gpus}",
+            )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     THREADS.begin(config, device)
     return device
@@ -224,9 +241,14 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
 def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -267,19 +289,33 @@ def memory_metrics() -> dict[str, float]:
     return {name: max(one[name] for one in of_all) for name in metrics}
 
 
+class StopRequested(BaseException):
+    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
 class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later.
+    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
+    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
     """
+
+    current = None  # the one that has the signals
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
+        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
         if threading.current_thread() is threading.main_thread():  # signals reach no other
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+            StopRequest.current = self
 
     def restore(self) -> None:
         """Put the earlier handlers back."""
+        StopRequest.current = None
         if self.end:
             self.end.cancel()
         for signum, handler in self.earlier.items():
@@ -294,8 +330,51 @@ class StopRequest:
                 self.end.start()
             raise KeyboardInterrupt
         self.signum = signum
+        if self.leaving:
+            say("stopping before the update of this step; once more to stop at once")
+            raise StopRequested(signum)
         say("stopping after this step; once more to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
         return max(gather_rows([self.signum]))
+
+    def leaves_steps(self) -> bool:
+        """Whether a step may be left before its update."""
+        return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextlib.contextmanager
+def leaving_early() -> Iterator[None]:
+    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    stop = StopRequest.current
+    if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stop.leaving = True
+    try:
+        if stop.signum:
+            raise StopRequested(stop.signum)
+        yield
+    finally:
+        stop.leaving = False
+
+
+def stop_before_update() -> None:
+    """Raise StopRequested in every process where one got a signal; every process must call it."""
+    stop = StopRequest.current
+    if stop and stop.leaves_steps() and (signum := stop.agreed()):
+        raise StopRequested(signum)
+
+
+def note_long_step(seconds: float) -> bool:
+    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
+    may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
+    if may_be_killed:
+        say(
+            f"note: a step takes {seconds:.0f} s, and after SIGTERM torchrun kills its processes within {grace:.0f} s, "
+            f"or its --shutdown_timeout: an update under way is lost then; try --shutdown_timeout {2 * seconds:.0f} "
+            "before the script (torch 2.13), or checkpoints more often"
+        )
+    return may_be_killed

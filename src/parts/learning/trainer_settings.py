@@ -162,6 +162,12 @@ class RolloutSettings(TrainerSettings):
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    save_dtype: str = setting(
+        "checkpoint",
+        "of final/: that of --model's files, where bf16 rounds small changes away, or fp32",
+        ["checkpoint", "fp32"],
+        free=True,
+    )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)

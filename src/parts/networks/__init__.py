@@ -5,5 +5,6 @@ ROOMS = (
     "batches",
     "key_cache",
     "forward",
+    "folding",
     "cache_probe",
 )

@@ -8,7 +8,7 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
-from parts.networks.models import Models, token_count, unwrapped
+from parts.networks.models import Models, autocast, token_count, unwrapped
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
@@ -270,7 +270,7 @@ def all_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
-def settle_logits(models: Models) -> None:
+def settle_logits(config: BaseConfig, models: Models) -> None:
     """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
@@ -280,7 +280,7 @@ def settle_logits(models: Models) -> None:
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one

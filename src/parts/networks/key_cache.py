@@ -1,5 +1,6 @@
 """Keys and values of texts while they are sampled: room to grow, prompts held once, texts kept for the next turn."""
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -20,6 +21,7 @@ def roomy_layer():
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
+            keys, values = as_read(keys), as_read(values)
             self.lazy_initialization(keys, values)
             self.keys, self.values, self.rooms = keys, values, rooms
 
@@ -47,6 +49,17 @@ def roomy_layer():
             self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
+
+
+def as_read(x):
+    """Keys or values in the dtype that attention reads them in.
+
+    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    """
+    import torch
+
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
@@ -220,6 +233,18 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def wide_product(x, y):
+    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    import torch
+
+    x = x.to(y.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda and x.dtype != torch.float32:
+            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+                return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
+        return x.float() @ y.float()
+
+
 class Groups:
     """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
 
@@ -271,10 +296,11 @@ class Groups:
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
-        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        query = query.unflatten(1, (heads, r)).squeeze(3)  # [B, heads, r, D]
         scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + fresh, dtype=torch.float32)
-        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
-        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        scores[..., :width] = wide_product(self.by_prompt(query), keys.transpose(2, 3))
+        scores[..., width:] = self.by_prompt(wide_product(query, key.transpose(2, 3)))
+        scores *= scaling or query.shape[-1] ** -0.5
         if self.added is not None:
             scores[..., :width] += self.added
         weights = torch.softmax(scores, dim=-1).to(value.dtype)

@@ -39,6 +39,13 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
@@ -48,6 +55,7 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
         how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"

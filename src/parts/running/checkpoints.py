@@ -88,15 +88,15 @@ def find_checkpoint(config: BaseConfig) -> Path | None:
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
-    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    """Write final/: the policy in --save_dtype, or its adapters, with tokenizer; loads with transformers."""
     from transformers import AutoConfig
 
     if world()[0] != 0:
         return
-    policy = models.policy
+    policy, exact = models.policy, config.save_dtype == "fp32"
     if config.lora_rank and config.merge_lora:
-        policy = merged(policy)
-    if not config.lora_rank:
+        policy = merged(policy.float() if exact else policy)
+    if not config.lora_rank and not exact:  # trained weights are fp32
         policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:

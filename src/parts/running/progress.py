@@ -14,7 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import THREADS, StopRequest, forget_peak, memory_metrics, world
+from parts.foundation.processes import (
+    THREADS,
+    StopRequest,
+    StopRequested,
+    forget_peak,
+    memory_metrics,
+    note_long_step,
+    world,
+)
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.running.checkpoints import TrainState, export, save_checkpoint
@@ -22,6 +30,7 @@ from parts.running.output_folder import make_folder, write_settings
 from parts.running.pictures import PANELS, SAMPLE_KEYS, plot_curves, token_figures
 from parts.running.run_check import check_stop_when, is_asked, is_broken
 from parts.running.summary import EXAMPLES, report, run_summary
+from parts.sampling.sampling import restore_rng, rng_state
 
 LOGGED = 8  # samples of a step or an evaluation
 COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
@@ -226,7 +235,8 @@ class Progress:
     ):
         self.config, self.models, self.state, self.started = config, models, state, started
         self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
-        self.evaluate = None
+        self.evaluate, self.rng, self.noted = None, rng_state(), False
+        self.write()
 
     def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
         """Do the steps that are left, and what follows the last; returns the exit code.
@@ -240,15 +250,21 @@ class Progress:
         try:
             self.begin()
             while self.state.step < self.config.steps:
-                begin = time.perf_counter()
+                begin, self.rng = time.perf_counter(), rng_state()
                 result = step(self.state)
                 THREADS.after(time.perf_counter() - begin)
                 code = self.end_step(*result)
+                if not self.noted:
+                    self.noted = note_long_step(time.perf_counter() - begin)
                 if code:
                     return code
             self.log.plot()
             export(self.config, self.models, Path(self.config.output_dir) / "final")
             summary = run_summary(self.config, vars(self.state)) | {"seconds": round(self.seconds(), 1)}
+        except StopRequested as stop:
+            restore_rng(self.rng)  # as nothing had been drawn for what is left
+            self.save()
+            return self.stopped(stop.signum)
         except faults:
             self.save()
             raise
@@ -261,6 +277,7 @@ class Progress:
     def write(self, **fields) -> None:
         """Change fields of the state."""
         self.state = dataclasses.replace(self.state, **fields)
+        self.stop.can_save = self.state.step > 0
 
     def seconds(self) -> float:
         """Time of the run so far, earlier sessions included."""
@@ -304,9 +321,10 @@ class Progress:
         """
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
-        self.log_pending()
         if is_sampled(step, config.sample_every):
             self.log.samples(step, "train", samples)
+        self.rng = rng_state()
+        self.log_pending()
         self.log.judge(step, config.steps, self.stop)
         if is_due(step, config.plot_every):
             self.log.plot()
@@ -316,6 +334,10 @@ class Progress:
         forget_peak()
         if not signum or step == config.steps:
             return 0
+        return self.stopped(signum)
+
+    def stopped(self, signum: int) -> int:
+        """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {step}; go on with --resume")
+        say(f"stopped by signal {signum} after step {self.state.step}; go on with --resume")
         return 128 + signum

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import dealt, gather_rows, world
+from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.rewards.reward_forms import PerSample
@@ -209,8 +209,9 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
     try:
-        samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except Exception as error:  # the other processes wait for this one: tell them
+        with leaving_early():
+            samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
         message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
     return gather_rows(samples, failure, shares)

@@ -11,6 +11,7 @@ from parts.foundation.processes import world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
+from parts.networks.folding import foldable_layers, folded
 from parts.networks.forward import cached_states, lm_logits, next_states
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
 from parts.networks.models import Models, autocast, widest_float
@@ -52,10 +53,19 @@ class HFEngine:
 
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
+        self.layers = foldable_layers(models.policy, models.device)
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
+        import torch
+
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+            yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
@@ -70,14 +80,13 @@ class HFEngine:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            batch = [prompts[i] for i in rows]
-            ended = tell and Ended(tell, rows)
-            sampled = self.sample(
-                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
-            )
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
+        with self.ready():
+            for rows in self.batches(list(map(len, prompts))):
+                batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
+                ended = tell and Ended(tell, rows)
+                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                for i, output in zip(rows, sampled, strict=True):
+                    outputs[i] = output
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -208,15 +217,16 @@ class TurnSampler:
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
-        if kept.begins(texts):
-            order, states, mask, cache = continued(kept, texts, engine.read_on)
-        else:
-            order, (states, mask, cache) = numbers, engine.read(prompts)
-        del kept
-        place = {number: i for i, number in enumerate(numbers)}
-        noise = None if noise is None else noise[[place[number] for number in order]]
-        keep = functools.partial(self.kept.take, order, mask)
-        sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        with engine.ready():
+            if kept.begins(texts):
+                order, states, mask, cache = continued(kept, texts, engine.read_on)
+            else:
+                order, (states, mask, cache) = numbers, engine.read(prompts)
+            del kept
+            place = {number: i for i, number in enumerate(numbers)}
+            noise = None if noise is None else noise[[place[number] for number in order]]
+            keep = functools.partial(self.kept.take, order, mask)
+            sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
         return [sampled[number] for number in numbers]
 

@@ -122,6 +122,8 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
+        import torch
+
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -143,11 +145,14 @@ class VllmEngine:
         settings |= vllm_options(config.vllm_args, OURS)
         check_copies(config.model, models.policy)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        tf32 = torch.get_float32_matmul_precision()
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
                 self.llm = self.vllm.LLM(model=base_of(config.model), **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            torch.set_float32_matmul_precision(tf32)  # its worker sets that of the whole process
         if known := unwrapped(models.policy).known_tokens:
             cut_vocabulary(self.network().get_model(), known)
 
@@ -175,8 +180,9 @@ class VllmEngine:
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
         """
         import torch
+        from vllm.config import set_current_vllm_config
 
-        with torch.no_grad():
+        with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):

@@ -76,7 +76,7 @@ class LocalModel:
         self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
-            settle_logits(self.models)
+            settle_logits(config, self.models)
         self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
 
     def load(self, source: str) -> tuple:

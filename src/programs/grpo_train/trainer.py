@@ -8,11 +8,12 @@ from pathlib import Path
 from parts.data.pass_band import band_metrics
 from parts.environments.play_setup import PlaySetup
 from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
-from parts.foundation.processes import THREADS, forget_peak, gather_rows, memory_metrics, world
+from parts.foundation.processes import THREADS, forget_peak, gather_rows, memory_metrics, note_long_step, world
 from parts.networks.models import (
     adapter_settings,
     base_of,
     keep_differentiable,
+    leave_out_cudnn_attention,
     nf4_config,
     sample_plainly,
     with_adapter,
@@ -61,7 +62,7 @@ class GrpoRun:
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.memory, self.pending = {}, {}
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
-        self.step_began = self.started
+        self.step_started, self.noted = self.started, False
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -108,7 +109,7 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
         forget_peak()
-        self.step_began = time.perf_counter()
+        self.step_started = time.perf_counter()
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
@@ -124,8 +125,10 @@ class GrpoRun:
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
-        THREADS.after(time.perf_counter() - self.step_began)
+        seconds = time.perf_counter() - self.step_started
+        THREADS.after(seconds)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
+        self.noted = self.noted or note_long_step(seconds)
         self.share_reward_state()
         if self.band:
             self.band.learn(self.scorer.seen)
@@ -272,6 +275,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
+    leave_out_cudnn_attention()
     if run.band:
         check_loader(args)
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row

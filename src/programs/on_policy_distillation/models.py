@@ -36,7 +36,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
         policy.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
     models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
-    settle_logits(models)
+    settle_logits(config, models)
     check_pads(config, models, policy, "model")
     share_prompts(config, models, [policy])
     for spec in teacher_specs(config).values():

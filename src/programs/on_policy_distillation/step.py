@@ -3,7 +3,7 @@
 import math
 import time
 
-from parts.foundation.processes import sum_over_processes
+from parts.foundation.processes import stop_before_update, sum_over_processes
 from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, micro_batches, trimmed
@@ -31,6 +31,7 @@ def train_step(config: Config, models, engine, reward, rows: list[dict], optimiz
     batch = make_experience(config, models, samples, config.kl_coef)
     note_advantages(samples, batch)
     metrics = batch_metrics(config, batch, samples, timer)
+    stop_before_update()
     measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
     timer["update"] = time.perf_counter() - begin
     metrics |= measured | {f"time/{phase}": seconds for phase, seconds in timer.items()}

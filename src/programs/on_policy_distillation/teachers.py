@@ -121,9 +121,8 @@ class LocalTeacher:
         settings = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
         self.config = dataclasses.replace(config, model=source, lora_rank=0, **settings)
         self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
-        with autocast(self.config, models.device):
-            settle_logits(dataclasses.replace(models, policy=self.model))
-            check_pads(self.config, models, self.model, "teacher")
+        settle_logits(self.config, dataclasses.replace(models, policy=self.model))
+        check_pads(self.config, models, self.model, "teacher")
         share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
         self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there

@@ -68,7 +68,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
             network.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
-    settle_logits(models)
+    settle_logits(config, models)
     check_pads(config, models, policy, "model")
     if critic and critic.backbone:
         check_pads(config, models, critic.backbone, "critic_model")

@@ -2,7 +2,7 @@
 
 import time
 
-from parts.foundation.processes import sum_over_processes
+from parts.foundation.processes import stop_before_update, sum_over_processes
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
@@ -30,6 +30,7 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
     batch = make_experience(config, models, samples, state.kl_coef)
     note_advantages(samples, batch)
     metrics = sample_metrics(config, batch, drawn, timer)
+    stop_before_update()
     measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
     metrics |= measured | sampler.metrics()
     timer["update"] = time.perf_counter() - begin

@@ -79,6 +79,8 @@ def model_flags(flag) -> None:
     """The flags that go with --model."""
     flag("samples_per_prompt", "completions that --model samples of each prompt", type=int, default=16, metavar="N")
     flag("temperature", "at which --model samples, as in the run", type=float, default=1.0, metavar="T")
+    kinds, says = ["auto", "fp32", "bf16", "fp16"], "of --model, as in the run; auto: bf16 where the CUDA GPU can"
+    flag("precision", says, choices=kinds, default="auto")
     flag("max_prompt_tokens", "longer prompts are left out by --model", type=int, default=512, metavar="N")
     flag("pass_low", "--model: pass rate below which RL finds too little", type=float, default=0.1, metavar="SHARE")
     flag("pass_high", "--model: pass rate above which RL has little to do", type=float, default=0.9, metavar="SHARE")
@@ -149,7 +151,7 @@ OF_ENVIRONMENTS = (
     "chat_template_kwargs",
     "tool_format",
 )
-OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
+OF_MODELS = ("samples_per_prompt", "temperature", "precision", "max_prompt_tokens", "pass_low", "pass_high")
 NOT_OF_MODELS = (
     *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
     *("profile", "full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),

@@ -10,9 +10,8 @@ from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import say, tell
 from parts.foundation.processes import start_processes
 from parts.foundation.settings import BaseConfig
-from parts.networks.cache_probe import check_pads
-from parts.networks.forward import settle_logits
-from parts.networks.models import Models, check_context, end_and_pad_ids, load_network, load_tokenizer, settle_precision
+from parts.networks.cache_probe import load_sampler
+from parts.networks.models import check_context, load_tokenizer, settle_precision
 from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
 from parts.sampling.sampling import HFEngine
@@ -34,8 +33,8 @@ class ModelSettings(BaseConfig):
     max_new_tokens: int
     temperature: float
     seed: int
+    precision: str
     device: str = "auto"
-    precision: str = "auto"
     rollout_engine: str = "hf"
     rollout_batch_size: int = 64
     lora_rank: int = 0
@@ -45,18 +44,13 @@ class ModelSettings(BaseConfig):
 def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
     """`count` scored completions of each of `most` prompts, those of a prompt beside each other."""
     import numpy as np
-    from transformers import AutoModelForCausalLM
 
     device = start_processes(config)
     settle_precision(config, device)
     tokenizer = load_tokenizer(config)
     rows = pick(load_prompts(config, tokenizer, config.data), most, config.seed)
     reward.check_columns(rows[0])
-    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
-    ends, pad = end_and_pad_ids(config, policy, tokenizer)
-    models = Models(policy, None, None, tokenizer, ends, pad, device)
-    settle_logits(models)
-    check_pads(config, models, policy, "model")
+    models = load_sampler(config, tokenizer, device, "model")
     check_context(config, models, rows)
     asked = [row for row in rows for _ in range(count)]
     noise = np.random.default_rng([config.seed, 7]).random((len(asked), config.max_new_tokens))
@@ -109,7 +103,7 @@ def model_preflight(args) -> int:
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
     names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
-    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
+    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed", "precision")
     config = ModelSettings(**{name: getattr(args, name) for name in names})
     reward = Reward(args.reward, call_limits(args))
     report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))

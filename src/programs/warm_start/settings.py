@@ -106,6 +106,7 @@ class Config(RunSettings):
     load_in_4bit = False
     logits_chunk = 2**26
     merge_lora = True
+    save_dtype = "checkpoint"
     environment = ""
 
     @property

@@ -9,7 +9,7 @@ from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import StopRequest
-from parts.networks.cache_probe import check_pads
+from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
 from parts.networks.models import Models, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward
@@ -79,7 +79,7 @@ class Workshop:
             self.models = Models(policy, None, None, self.tokenizer, ends, pad, self.device)
             check_pads(self.config, self.models, policy, "model")
         self.models.policy, self.source = policy, (folder,)
-        settle_logits(self.models)
+        settle_logits(self.config, self.models)
         return self.models
 
     def engine(self, number: int, temperature: float):
@@ -111,12 +111,7 @@ class Teacher:
         self.config = dataclasses.replace(
             config, model=config.teacher, chat_template="", lora_rank=0, temperature=config.sample_temperature
         )
-        tokenizer = load_tokenizer(self.config)
-        policy = load_policy(self.config, shop.device, None)
-        ends, pad = end_and_pad_ids(self.config, policy, tokenizer)
-        self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
-        settle_logits(self.models)
-        check_pads(self.config, self.models, policy, "teacher")
+        self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
         self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
 
     def sample(self, rows: list[dict], noise) -> list[dict]:

@@ -1,0 +1,49 @@
+"""LoRA folded into the weights while completions are sampled: a third of the kernels for each token is saved."""
+
+import contextlib
+from collections.abc import Iterator
+
+from parts.foundation.messages import say
+
+SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+
+    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    """
+    if device.type != "cuda" or not hasattr(policy, "peft_config"):
+        return []
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
+    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    layers = [m for m in layers if m.get_base_layer().weight is not shared]
+    size = sum(m.get_base_layer().weight.nbytes for m in layers)
+    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
+        return layers
+    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+    return []
+
+
+@contextlib.contextmanager
+def folded(layers: list) -> Iterator[None]:
+    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    import torch
+
+    kept = []
+    try:
+        with torch.no_grad():
+            for layer in layers if layers and not layers[0].merged else ():
+                weight = layer.get_base_layer().weight
+                kept.append((layer, weight, weight.data))
+                weight.data = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+                layer.merged_adapters.append("default")
+        yield
+    finally:
+        for layer, weight, data in kept:
+            weight.data = data
+            layer.merged_adapters.clear()
