@@ -4,7 +4,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 
-from parts.foundation.messages import need, say
+from parts.foundation.messages import is_out_of_memory, need, say
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate, layout_of, left_pad
 from parts.networks.forward import (
@@ -80,7 +80,9 @@ def holds(gap, limit: float) -> bool:
     """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
     try:
         return gap() < limit
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):  # which says nothing of the cache
+            raise
         return False
 
 

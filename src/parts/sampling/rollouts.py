@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from parts.foundation.messages import UserError, say
+from parts.foundation.messages import UserError, is_out_of_memory, say
 from parts.foundation.processes import dealt, gather_rows, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
@@ -210,6 +210,6 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     try:
         samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except Exception as error:  # the other processes wait for this one: tell them
-        message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(message)
+        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else kind(f"process {rank}: {message}")
     return gather_rows(samples, failure, shares)

@@ -5,9 +5,10 @@ import os
 from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.networks.models import settle_model, settle_precision, shaped_network
+from parts.running.fit import settle_sizes
 from parts.running.plan import changed_settings, print_plan
 from programs.on_policy_distillation.inputs import load_inputs, validate
-from programs.on_policy_distillation.memory import distillation_memory, local_sources
+from programs.on_policy_distillation.memory import distillation_memory, local_sources, sizes_of_run
 from programs.on_policy_distillation.models import student_learning_rate
 from programs.on_policy_distillation.settings import Config, offpolicy_rows
 
@@ -22,6 +23,7 @@ def print_distillation_plan(config: Config) -> None:
     settle_precision(config, torch.device(device_name(config)))
     inputs = load_inputs(config)
     rows = inputs.rows
+    fit = settle_sizes(config, device_name(config), sizes_of_run(config, rows, size))
     prompts = [row["prompt"] for row in rows + inputs.held_out]
     networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
     counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
@@ -45,4 +47,5 @@ def print_distillation_plan(config: Config) -> None:
         "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
     }
     settings = changed_settings(config, lr=student_learning_rate(config, counts[config.model]))
-    print_plan(device_name(config), plan, distillation_memory(config, networks, longest, size), settings)
+    memory = distillation_memory(config, networks, longest, size)
+    print_plan(device_name(config), plan, memory, settings, fit.line)

@@ -6,9 +6,10 @@ from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.learning.optimizer import learning_rates
 from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
+from parts.running.fit import settle_sizes
 from parts.running.plan import changed_settings, print_plan
 from programs.ppo_train.inputs import load_inputs, validate
-from programs.ppo_train.memory import memory_estimate
+from programs.ppo_train.memory import memory_estimate, sizes_of_run
 from programs.ppo_train.settings import Config
 
 
@@ -25,7 +26,8 @@ def dry_run(config: Config) -> None:
     model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     inputs.prepare_play(config, end_and_pad_ids(config, model, inputs.tokenizer)[0])
-    rows, setup = inputs.rows, inputs.setup
+    rows, setup, longest = inputs.rows, inputs.setup, max(len(row["prompt_ids"]) for row in inputs.rows)
+    fit = settle_sizes(config, device_name(config), sizes_of_run(config, rows, size))
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "batch": {
@@ -34,7 +36,7 @@ def dry_run(config: Config) -> None:
             "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(inputs.held_out),
-            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+            "longest_prompt_tokens": longest,
             "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
             "prompts_per_step": config.batch_size // config.group_size,
             "completions": config.steps * config.batch_size,
@@ -51,4 +53,4 @@ def dry_run(config: Config) -> None:
             "conversation_tokens": config.conversation_tokens,
         }
     settings = changed_settings(config, lr=lr, critic_lr=critic_lr)
-    print_plan(device_name(config), plan, memory_estimate(config, model, rows, size), settings)
+    print_plan(device_name(config), plan, memory_estimate(config, model, longest, size), settings, fit.line)
