@@ -72,7 +72,8 @@ def train(config: Config) -> int:
 
 def run_steps(trainer, checkpoint: Path | None) -> None:
     """Call TRL's train(), and say in the user's words what ends it early."""
-    less = "half --per_device_train_batch_size with twice --gradient_accumulation_steps, or --profile memory"
+    half = "--resume with half --per_device_train_batch_size and twice --gradient_accumulation_steps"
+    less = f"{half}, or a new run with --profile memory"
     try:
         with room_for("in the update", less):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

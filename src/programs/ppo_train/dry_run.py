@@ -9,7 +9,7 @@ from parts.networks.models import end_and_pad_ids, settle_model, settle_precisio
 from parts.running.fit import settle_sizes
 from parts.running.plan import changed_settings, print_plan
 from programs.ppo_train.inputs import load_inputs, validate
-from programs.ppo_train.memory import memory_estimate, sizes_of_run
+from programs.ppo_train.memory import sizes_of_run
 from programs.ppo_train.settings import Config
 
 
@@ -26,8 +26,9 @@ def dry_run(config: Config) -> None:
     model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     inputs.prepare_play(config, end_and_pad_ids(config, model, inputs.tokenizer)[0])
-    rows, setup, longest = inputs.rows, inputs.setup, max(len(row["prompt_ids"]) for row in inputs.rows)
-    fit = settle_sizes(config, device_name(config), sizes_of_run(config, rows, size))
+    rows, setup = inputs.rows, inputs.setup
+    sizes = sizes_of_run(config, rows, size)
+    fit = settle_sizes(config, device_name(config), sizes)
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "batch": {
@@ -36,7 +37,7 @@ def dry_run(config: Config) -> None:
             "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(inputs.held_out),
-            "longest_prompt_tokens": longest,
+            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
             "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
             "prompts_per_step": config.batch_size // config.group_size,
             "completions": config.steps * config.batch_size,
@@ -53,4 +54,4 @@ def dry_run(config: Config) -> None:
             "conversation_tokens": config.conversation_tokens,
         }
     settings = changed_settings(config, lr=lr, critic_lr=critic_lr)
-    print_plan(device_name(config), plan, memory_estimate(config, model, longest, size), settings, fit.line)
+    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
