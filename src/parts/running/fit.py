@@ -138,7 +138,7 @@ def set_all(config: BaseConfig, values: dict) -> BaseConfig:
 
 def gib(size: float) -> str:
     """Bytes as GiB."""
-    return f"{size / 2**30:.1f}"
+    return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
 
 
 def as_flags(values: dict) -> str:
