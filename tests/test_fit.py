@@ -202,6 +202,7 @@ PHASES = {  # what is said, what goes on, and the checkpoint that is there
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ppo_train", "on_policy_distillation"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_run_goes_on_where_memory_ran_out(name, phase, tmp_path, capsys, monkeypatch):

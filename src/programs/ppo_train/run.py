@@ -35,7 +35,7 @@ def train(config: Config) -> int:
     checkpoint = find_checkpoint(config)
     settle_or_refuse(config, str(device), sizes_of_run(config, inputs.rows, world()[1]))
     with room_for(*LOADING):
-        models = load_models(config, device, checkpoint)
+        models = load_models(config, device, checkpoint, inputs.tokenizer)
         validate(config, inputs=inputs, models=models)
         inputs.prepare_play(config, models.eos_ids)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
