@@ -39,64 +39,67 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       150-213  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       216-221  bundle              Where this bundle and its embedded model, data and rewards lie
-#       224-378  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       381-516  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       519-820  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       823-874  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      877-1153  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1156-1287  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1290-1470  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1473-1625  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1628-1831  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1834-1971  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1974-1988  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1991-2004  prompts             Prompts as token ids, for training and held out
-#     2007-2018  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2021-2067  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2070-2281  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2284-2546  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2549-2826  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2829-2983  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2986-3191  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3194-3334  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3337-3399  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3402-3657  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3660-3814  conversations       The record of a conversation with an environment, and what the environment says …
-#     3817-3975  play                Playing conversations of a policy with environments: all that are open are …
-#     3978-4160  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4163-4471  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4474-4484  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4487-4826  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4829-4996  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4999-5042  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     5045-5226  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5229-5443  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5446-5510  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5513-5530  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5533-5569  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5572-5722  paired tests        Intervals, paired tests, pass@k
-#     5725-5767  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5770-5878  settings            Settings
-#     5881-5958  extraction          Answers and formats found in completions
-#     5961-6000  rows and siblings   Rows, and the scripts beside this one
-#     6003-6300  tasks               What a task is; generation, mathematics, code
-#     6303-6425  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6428-6516  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6519-6567  prompts             Shots, templates, encoding
-#     6570-6657  cache               Completions that were computed before
-#     6660-6788  environment task    Conversations of the model with an environment
-#     6791-6870  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     6873-6911  report              The table on the screen
-#     6914-7133  run                 Running the tasks
-#     7136-7188  task table          Tasks by name
-#     7191-7258  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     7261-7476  local model         A model of transformers: batched sampling and scoring
-#     7479-7584  vllm and servers    Models in vLLM and on servers
-#     7587-7612  models              Opening the models that were named
-#     7615-7629  comparison          Two runs compared, row by row
-#     7632-7675  command             The command line
+#       154-243  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       246-251  bundle              Where this bundle and its embedded model, data and rewards lie
+#       254-408  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       411-556  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       559-860  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       863-927  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      930-1206  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1209-1340  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1343-1523  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1526-1678  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1681-1884  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1887-2024  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     2027-2041  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2044-2057  prompts             Prompts as token ids, for training and held out
+#     2060-2071  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2074-2120  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2123-2334  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2337-2599  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2602-2879  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2882-3036  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3039-3244  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3247-3387  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3390-3452  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3455-3710  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3713-3867  conversations       The record of a conversation with an environment, and what the environment says …
+#     3870-4028  play                Playing conversations of a policy with environments: all that are open are …
+#     4031-4213  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4216-4526  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4529-4539  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4542-4881  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4884-5053  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5056-5099  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     5102-5302  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5305-5527  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5530-5594  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5597-5615  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5618-5769  memory              The memory that a run will need, from the shape of its networks
+#     5772-5805  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5808-5835  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5838-5874  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5877-6027  paired tests        Intervals, paired tests, pass@k
+#     6030-6072  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     6075-6188  settings            Settings
+#     6191-6268  extraction          Answers and formats found in completions
+#     6271-6310  rows and siblings   Rows, and the scripts beside this one
+#     6313-6610  tasks               What a task is; generation, mathematics, code
+#     6613-6735  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6738-6826  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6829-6877  prompts             Shots, templates, encoding
+#     6880-6967  cache               Completions that were computed before
+#     6970-7098  environment task    Conversations of the model with an environment
+#     7101-7180  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     7183-7221  report              The table on the screen
+#     7224-7443  run                 Running the tasks
+#     7446-7498  task table          Tasks by name
+#     7501-7568  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     7571-7795  local model         A model of transformers: batched sampling and scoring
+#     7798-7903  vllm and servers    Models in vLLM and on servers
+#     7906-7931  models              Opening the models that were named
+#     7934-7948  comparison          Two runs compared, row by row
+#     7951-7994  command             The command line
 
 import argparse
 import ast
@@ -125,6 +128,7 @@ import locale
 import logging
 import math
 import os
+import platform
 import random
 import re
 import shlex
@@ -168,6 +172,14 @@ class DivergedError(UserError):
     code = 4
 
 
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
 class RowFlaw(UserError):
     """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
 
@@ -178,6 +190,8 @@ class RowFlaw(UserError):
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
 
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
 
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
@@ -186,6 +200,22 @@ def is_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
 
 
 def need(condition, message: str) -> None:
@@ -393,7 +423,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -401,11 +431,11 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
         several: one flag takes several values.
+        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(
-        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
-    )
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
 def parse_bool(text: str) -> bool:
@@ -415,6 +445,14 @@ def parse_bool(text: str) -> bool:
     if text.lower() in ("false", "no", "off", "0"):
         return False
     raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def parse_auto(text: str) -> int | None:
+    """Read a whole number, or `auto` as None."""
+    try:
+        return None if text.lower() == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
@@ -428,14 +466,15 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-        shown = "that of --algorithm" if default is None else default
+        auto = f.metadata["auto"]
+        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
-            type=str if repeat else parse_bool if is_bool else f.type,
+            type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
             metavar=None if choices else f.name.upper().split("_")[-1],
@@ -500,8 +539,9 @@ def parse_settings(argv: list[str], config_class, description: str):
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
-    config = config_class(**{**in_file, **flags})
-    config.given = frozenset({*in_file, *flags})
+    given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    config = config_class(**given)
+    config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 
@@ -823,9 +863,18 @@ def leaving_early() -> Iterator[None]:
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
     wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -858,6 +907,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
+    if is_out_of_memory(error):
+        advice = "a smaller model or batch, or a machine with more"
+        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
+        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
@@ -4446,6 +4499,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
     if isinstance(error, UserError):
         return error
+    if is_out_of_memory(error):
+        return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -4982,6 +5037,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        if is_out_of_memory(error):
+            raise
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"
@@ -5070,6 +5127,21 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
+def read_once(read):
+    """`read(ids, mask)` that keeps what it said of single texts [1, T] without pads."""
+    kept = {}
+
+    def reading(ids, mask):
+        text = tuple(ids[0].tolist()) if len(ids) == 1 else None
+        if text is None or not mask.all():
+            return read(ids, mask)
+        if text not in kept:
+            kept[text] = read(ids, mask)
+        return kept[text]
+
+    return reading
+
+
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
     """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
     import torch
@@ -5095,7 +5167,9 @@ def holds(gap, limit: float) -> bool:
     """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
     try:
         return gap() < limit
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):  # which says nothing of the cache
+            raise
         return False
 
 
@@ -5157,11 +5231,13 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
     texts = [
-        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+        torch.tensor(prompts[n] + response, device=device) for n, response in zip(which, new.T.tolist(), strict=True)
     ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        alike = {len(ids): torch.stack([x for x in texts if len(x) == len(ids)]) for ids in texts}  # need no pads
+        states = {length: iter(plain_states(policy, ids, torch.ones_like(ids))) for length, ids in alike.items()}
+        expected = torch.stack([next(states[len(ids)])[-2:] for ids in texts], 1)
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
@@ -5186,7 +5262,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    read, step = read_once(functools.partial(plain_states, policy)), functools.partial(cached_states, policy)
     limit, able = gap_limit(config, models.device), False
     with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
@@ -5227,6 +5303,8 @@ def sharing_limit(config: BaseConfig, device) -> float:
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
+
+DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5345,7 +5423,13 @@ class HFEngine:
 
     def draw(self, log_probs, uniform):
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
-        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+        if uniform is None:
+            return log_probs.argmax(-1)
+        import torch
+
+        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
+        return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""
@@ -5525,9 +5609,230 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
         with leaving_early():
             samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
+        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {message}")
     return gather_rows(samples, failure, shares)
+
+
+# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+DRAWN = 2**24  # probabilities in float64 that the sampler holds three times: its DRAWN_AT_ONCE
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def shape_of(network) -> DecoderShape | None:
+    """The shape of a network of transformers; None where its config does not say it, as without attention."""
+    try:
+        shape = decoder_shape(network.config.get_text_config().to_dict())
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    sizes = (shape.layers, shape.hidden, shape.vocab, shape.heads, shape.keys, shape.inner)
+    return shape if all(isinstance(size, int) and size for size in sizes) else None
+
+
+def attention_kind(implementation: str | None) -> str:
+    """What PassShape calls an attention of transformers."""
+    name = implementation or "sdpa"
+    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
+    """Bytes of the KV cache of prompts of `run` and their completions, of their forward pass, and of a token's draw.
+
+    That has logits, scaled ones and log-probs [rows, V] in float32, and probabilities in float64.
+    """
+    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
+    logits = run.rows * model.vocab
+    draw = 4 * (3 + model.logit_softcap) * logits + 3 * 8 * min(logits, max(DRAWN, model.vocab))
+    return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
+
+
+# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
+
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    import torch
+
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
+
+USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
+
+
+def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
+    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+
+    Every process must call it; {} where one does not know.
+    """
+    machine = device_memory(device)
+    if device == "cpu":
+        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    elif machine:
+        import torch
+
+        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
+        sharing = max(map(places.count, places))
+    of_all = gather_rows([machine])
+    if not all(of_all):
+        return {}
+    free = min(one["free"] - aside * one["total"] for one in of_all)
+    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB."""
+    return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
 
 
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
@@ -5828,7 +6133,12 @@ class Config(BaseConfig):
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
-    batch_tokens: int = setting(32768, "tokens per batch, with completions; halved when memory runs out", positive=True)
+    batch_tokens: int = setting(
+        32768,
+        "tokens per batch, with completions; halved when memory runs out",
+        positive=True,
+        auto="what memory holds, at most 32768",
+    )
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
@@ -7262,12 +7572,7 @@ class PrefixEngine(HFEngine):
 
 NOT_FINITE = "try --precision fp32, or another checkpoint"
 LOGITS_AT_ONCE = 2**26
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that CPU or GPU memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+PROMPT = 256  # tokens of a prompt, as batches are reckoned
 
 
 class LocalModel:
@@ -7306,7 +7611,7 @@ class LocalModel:
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
             settle_logits(config, self.models)
-        self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
+        self.budget, self.tokens, self.load_s = self.tokens_at_once(), 0, time.perf_counter() - started
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
@@ -7326,6 +7631,20 @@ class LocalModel:
             raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)
         return model.to(self.device).eval().requires_grad_(False), tokenizer, commit
+
+    def tokens_at_once(self) -> int:
+        """Tokens of a batch, completions included: those of --batch_tokens, or at most as many as memory holds."""
+        shape, tokens = shape_of(self.model), self.config.batch_tokens
+        machine = memory_for_each(str(self.device))
+        if not shape or not machine or "batch_tokens" in self.config.given:
+            return tokens
+        new, width, kind = self.config.max_new_tokens, self.dtype.itemsize, self.model.config._attn_implementation
+        row = sampling_bytes(shape, PassShape(1, PROMPT, width, width, attention_kind(kind)), new) / (PROMPT + new)
+        pieces = 4 * 4 * min(LOGITS_AT_ONCE, tokens * self.vocabulary)  # of log-probs
+        fitting = max(PROMPT + new, int((USABLE_SHARE * machine["free"] - pieces) / row))
+        tokens = min(tokens, fitting)
+        say(f"batches of {tokens:,} tokens: {gib(tokens * row + pieces)} of {gib(machine['free'])} GiB")
+        return tokens
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a plain text."""

@@ -37,65 +37,66 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       149-212  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       215-255  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       258-412  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       415-577  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       580-832  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       835-886  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      889-1165  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1168-1299  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1302-1482  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1485-1648  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1651-1854  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1857-2045  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     2048-2086  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2089-2168  prompts                Prompts as token ids, for training and held out
-#     2171-2258  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2261-2467  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2470-2732  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2735-2949  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2952-3129  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3132-3337  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3340-3480  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3483-3545  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3548-3803  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3806-3960  conversations          The record of a conversation with an environment, and what the environment …
-#     3963-4133  play                   Playing conversations of a policy with environments: all that are open are …
-#     4136-4290  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4293-4613  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4616-4761  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4764-4835  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4838-4844  losses                 The KL to the reference, policy and value losses, and how losses per token …
-#     4847-4950  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#     4953-5036  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     5039-5057  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     5060-5310  memory                 The memory that a run will need, from the shape of its networks
-#     5313-5376  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5379-5483  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5486-5611  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5614-5662  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5665-5698  run check              What diagnose.py says of a run that is under way, and at its end
-#     5701-5790  summary                summary.json and the lines at the end of a run
-#     5793-5928  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     5931-5949  paired tests           Intervals, paired tests, pass@k
-#     5952-6349  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6352-6370  data                   Prompts as a data set
-#     6373-6442  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6445-6516  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6519-6567  trl arguments          Our settings as TRL's
-#     6570-6748  rewards                Rewards as TRL calls them, checked and logged
-#     6751-6825  stages                 Stages of rewards over a run
-#     6828-6957  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     6960-7071  evaluation             Held-out evaluation with greedy completions
-#     7074-7132  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     7135-7226  checkpoints            Resume points, and the exported model
-#     7229-7350  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7353-7659  trainer                TRL's trainer with exact resume and our logs
-#     7662-7747  prepare                All that is loaded and checked before the first step
-#     7750-7794  memory                 The memory that a run will need
-#     7797-7847  dry run                --dry_run: settings, batch arithmetic, memory
-#     7850-7939  run                    The run and the command line
+#       151-251  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       254-294  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       297-451  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       454-626  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       629-881  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       884-948  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      951-1227  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1230-1361  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1364-1544  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1547-1710  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1713-1916  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1919-2107  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     2110-2148  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2151-2230  prompts                Prompts as token ids, for training and held out
+#     2233-2320  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2323-2529  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2532-2794  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2797-3011  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3014-3191  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3194-3399  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3402-3542  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3545-3607  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3610-3865  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3868-4022  conversations          The record of a conversation with an environment, and what the environment …
+#     4025-4195  play                   Playing conversations of a policy with environments: all that are open are …
+#     4198-4352  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4355-4677  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4680-4825  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4828-4899  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4902-4908  losses                 The KL to the reference, policy and value losses, and how losses per token …
+#     4911-5014  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#     5017-5100  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     5103-5121  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     5124-5390  memory                 The memory that a run will need, from the shape of its networks
+#     5393-5452  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5455-5611  fit                    Batch sizes that fit the memory: chosen, said in one line, and what cannot …
+#     5614-5718  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5721-5846  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5849-5897  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5900-5933  run check              What diagnose.py says of a run that is under way, and at its end
+#     5936-6025  summary                summary.json and the lines at the end of a run
+#     6028-6163  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     6166-6184  paired tests           Intervals, paired tests, pass@k
+#     6187-6588  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6591-6609  data                   Prompts as a data set
+#     6612-6681  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6684-6755  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6758-6806  trl arguments          Our settings as TRL's
+#     6809-6987  rewards                Rewards as TRL calls them, checked and logged
+#     6990-7064  stages                 Stages of rewards over a run
+#     7067-7196  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     7199-7310  evaluation             Held-out evaluation with greedy completions
+#     7313-7371  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     7374-7465  checkpoints            Resume points, and the exported model
+#     7468-7589  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7592-7920  trainer                TRL's trainer with exact resume and our logs
+#     7923-8008  prepare                All that is loaded and checked before the first step
+#     8011-8124  memory                 The memory that a run will need, and the micro-batch that follows from it
+#     8127-8179  dry run                --dry_run: settings, batch arithmetic, memory
+#     8182-8269  run                    The run and the command line
 
 import argparse
 import ast
@@ -123,6 +124,7 @@ import locale
 import logging
 import math
 import os
+import platform
 import random
 import re
 import shlex
@@ -167,6 +169,14 @@ class DivergedError(UserError):
     code = 4
 
 
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
 class RowFlaw(UserError):
     """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
 
@@ -177,6 +187,8 @@ class RowFlaw(UserError):
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
 
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
 
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
@@ -185,6 +197,33 @@ def is_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:
@@ -427,7 +466,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -435,11 +474,11 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
         several: one flag takes several values.
+        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(
-        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
-    )
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
 def in_order(**after):
@@ -473,6 +512,14 @@ def parse_bool(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
 
 
+def parse_auto(text: str) -> int | None:
+    """Read a whole number, or `auto` as None."""
+    try:
+        return None if text.lower() == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -484,14 +531,15 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-        shown = "that of --algorithm" if default is None else default
+        auto = f.metadata["auto"]
+        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
-            type=str if repeat else parse_bool if is_bool else f.type,
+            type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
             metavar=None if choices else f.name.upper().split("_")[-1],
@@ -556,8 +604,9 @@ def parse_settings(argv: list[str], config_class, description: str):
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
-    config = config_class(**{**in_file, **flags})
-    config.given = frozenset({*in_file, *flags})
+    given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    config = config_class(**given)
+    config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 
@@ -835,9 +884,18 @@ def note_long_step(seconds: float) -> bool:
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
     wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -870,6 +928,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
+    if is_out_of_memory(error):
+        advice = "a smaller model or batch, or a machine with more"
+        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
+        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
@@ -4565,6 +4627,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
     if isinstance(error, UserError):
         return error
+    if is_out_of_memory(error):
+        return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -5061,6 +5125,7 @@ def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+DRAWN = 2**24  # probabilities in float64 that the sampler holds three times: its DRAWN_AT_ONCE
 INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
 
 
@@ -5149,6 +5214,16 @@ def decoder_shape(config: dict) -> DecoderShape:
         experts=experts,
         shared_inner=config.get("shared_expert_intermediate_size") or 0,
     )
+
+
+def shape_of(network) -> DecoderShape | None:
+    """The shape of a network of transformers; None where its config does not say it, as without attention."""
+    try:
+        shape = decoder_shape(network.config.get_text_config().to_dict())
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    sizes = (shape.layers, shape.hidden, shape.vocab, shape.heads, shape.keys, shape.inner)
+    return shape if all(isinstance(size, int) and size for size in sizes) else None
 
 
 def attention_kind(implementation: str | None) -> str:
@@ -5272,9 +5347,14 @@ def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_w
 
 
 def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    """Bytes of the KV cache of prompts of `run` and their completions, of their forward pass, and of a token's draw.
+
+    That has logits, scaled ones and log-probs [rows, V] in float32, and probabilities in float64.
+    """
     cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+    logits = run.rows * model.vocab
+    draw = 4 * (3 + model.logit_softcap) * logits + 3 * 8 * min(logits, max(DRAWN, model.vocab))
+    return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
 def memory_of_run(
@@ -5314,6 +5394,7 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
@@ -5353,27 +5434,181 @@ def changed_settings(config, **resolved) -> dict:
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
 
 
-def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
-    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
+    """Print a plan as JSON, and whether it fits the memory.
 
     Args:
         device: what networks will lie on.
         plan: the batch and what else is to be shown.
-        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        memory: bytes that a process will need, by what for.
         settings: those that differ from their defaults.
+        fits: a line about the memory.
     """
     machine = device_memory(device)
     batch, rest = {"batch": plan.pop("batch")}, plan
     held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
     tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
-    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
-    if machine and processes * memory[name] > machine["free"]:
-        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
-        say(
-            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
-            "--gradient_checkpointing, smaller micro-batches or a smaller model"
-        )
+    if fits:
+        say(fits)
+
+
+# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
+
+USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
+LOADING = "while the networks were loaded and tried out", "a smaller --model, or --lora_rank 16 in a new run"
+UPDATE, SAMPLING = "peak of the update", "peak of sampling"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a program lets `settle_sizes` choose."""
+
+    estimate: Callable  # config -> bytes by name, {} where nothing is known of the architecture
+    choices: Callable  # (config, whether to heed what the user gave) -> {peak: settings to try, the largest first}
+    text: Callable  # config -> the sizes in words
+    lighter: list[list[dict]]  # other settings that need less; of each list, the first that fits is advised
+    aside: float = 0.0  # share of all memory that vLLM takes beside
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a run fits, and what to say."""
+
+    fits: bool
+    line: str = ""
+
+
+def ladder(largest: int, least: int) -> list[int]:
+    """`largest`, 3/4 and 1/2 of it, and so on, down to `least`."""
+    rungs, size = [largest], largest
+    while size > least:
+        rungs += [max(least, 3 * size // 4), max(least, size // 2)]
+        size //= 2
+    return list(dict.fromkeys(rungs))
+
+
+def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: bool) -> list[list[dict]]:
+    """Settings that need less memory than those of a config.
+
+    Args:
+        length: name of the setting that bounds a completion.
+        recompute: the settings that recompute activations, {} where they are on.
+        bits: whether 4-bit weights are possible.
+    """
+    shorter, tokens = [], getattr(config, length) // 2
+    while tokens >= 16:
+        shorter.append({length: tokens})
+        tokens //= 2
+    lora = {} if config.lora_rank else {"lora_rank": 16}
+    packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
+    small = [lora, lora | recompute, packed, packed | recompute]
+    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+
+
+def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
+    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+
+    Every process must call it; {} where one does not know.
+    """
+    machine = device_memory(device)
+    if device == "cpu":
+        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    elif machine:
+        import torch
+
+        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
+        sharing = max(map(places.count, places))
+    of_all = gather_rows([machine])
+    if not all(of_all):
+        return {}
+    free = min(one["free"] - aside * one["total"] for one in of_all)
+    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
+
+
+def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
+    """Set the largest sizes whose peaks are within `room`, else the smallest; returns the highest peak."""
+    for peak, choices in sizes.choices(config, heed).items():
+        for choice in choices:
+            set_all(config, choice)
+            if sizes.estimate(config)[peak] <= room:
+                break
+    return max(sizes.estimate(config)[peak] for peak in (UPDATE, SAMPLING))
+
+
+def set_all(config: BaseConfig, values: dict) -> BaseConfig:
+    """Set fields of a config, and return it."""
+    for name, value in values.items():
+        setattr(config, name, value)
+    return config
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB."""
+    return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
+
+
+def as_flags(values: dict) -> str:
+    """Settings as flags of a command line."""
+    return " ".join(f"--{name}" + ("" if value is True else f" {value}") for name, value in values.items())
+
+
+def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
+    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
+
+    Results do not depend on them, but for the order of sums.
+    """
+    machine, whole = memory_for_each(device, sizes.aside), sizes.estimate(config)
+    if not machine or not whole:
+        return Fit(True)
+    free, asked = machine["free"], copy.copy(config)
+    peak = choose(config, sizes, USABLE_SHARE * free)
+    of = f"{gib(peak)} of {gib(free)} GiB"
+    if peak <= free:
+        return Fit(True, f"{sizes.text(config)}: {of}")
+    smaller = copy.copy(asked)
+    if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
+        advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
+        return Fit(True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}")
+    advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
+    return Fit(
+        False,
+        f"got {asked.model} with settings that need {gib(peak)} GiB even with the smallest batches; expected at most "
+        f"the {gib(free)} GiB that {device} has free for a process; try {', or '.join(advised)}",
+    )
+
+
+def lighter_that_fit(config: BaseConfig, sizes: Sizes, free: float) -> Iterator[str]:
+    """Settings with which a run would fit, as flags with what they need."""
+    allowed = free_on_resume(config) if config.resume else vars(config)
+    for alternatives in sizes.lighter:
+        for change in alternatives:
+            lighter = set_all(copy.copy(config), change)
+            if change and change.keys() <= set(allowed):
+                peak = choose(lighter, sizes, USABLE_SHARE * free, heed=False)
+                if peak <= free:
+                    yield f"{as_flags(change)} ({gib(peak)} GiB)"
+                    break
+
+
+def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
+    """`settle_sizes`, said in one line; UserError, before anything is loaded, where a run cannot fit."""
+    fit = settle_sizes(config, device, sizes)
+    need(fit.fits, fit.line)
+    if fit.line:
+        say(fit.line)
+    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
+        give_back_tensors()
+
+
+def give_back_tensors() -> None:
+    """Let freed tensors of 1 MiB and more go back to the system at once.
+
+    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
+    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
+    """
+    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
+    with contextlib.suppress(OSError, AttributeError):  # another system, another libc
+        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
 
 
 # ---------------------------------------------------------------------------- pictures (src/parts/running/pictures.py)
@@ -6002,8 +6237,12 @@ class Config(TrainerSettings):
     steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M parameters, else 8)")
-    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M parameters, else 8)")
+    per_device_train_batch_size: int = setting(
+        0, "completions per forward pass (0: 128 below 50M parameters, else 8, or what memory holds)", free=True
+    )
+    gradient_accumulation_steps: int = setting(
+        0, "forward passes per step (0: 1 below 50M parameters, else 8, or more where these are smaller)", free=True
+    )
     steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
     generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
     num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
@@ -7382,12 +7621,20 @@ class GrpoRun:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
         rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
+        saved["completions_per_step"] = self.plan.completions_per_step
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
+        ours = self.plan.completions_per_step
+        theirs = saved["attributes"].get("completions_per_step", ours)  # older runs do not say
+        need(
+            ours == theirs,
+            f"got --resume with {ours} completions per step; expected the run's {theirs}; try as many "
+            "--gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
+        )
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
         if self.band:
             self.band.load_state_dict(saved["attributes"]["prompts"])
@@ -7395,7 +7642,9 @@ class GrpoRun:
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
         goal = self.stages[-1]
-        metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
+        half = max(1, self.config.per_device_eval_batch_size // 2)
+        with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
+            metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
@@ -7616,6 +7865,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
+    trainer._generate = generate_with_advice(trainer._generate)
     trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
@@ -7633,6 +7883,17 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     else:
         check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
+
+
+def generate_with_advice(generate):
+    """TRL's function that samples a rollout, which says what to try where memory runs out."""
+    advice = "a new run with a lower --max_completion_length, fewer completions a step, or --use_vllm colocate"
+
+    def sample(*args, **kwargs):
+        with room_for("while sampling", advice):
+            return generate(*args, **kwargs)
+
+    return sample
 
 
 def check_padding(trainer) -> None:
@@ -7671,7 +7932,7 @@ def quiet_libraries(config: Config):
     defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
     ours = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(ours)
-    quiet_environment()
+    quiet_environment(bool(config.use_vllm))
     import warnings
 
     from transformers.utils import logging
@@ -7775,23 +8036,92 @@ def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
     )
 
 
-def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dict[str, float]:
-    """Bytes per process, see `memory_of_run`; what vLLM takes is left out."""
-    config, parameters = ready.config, ready.parameters
-    model = shaped_network(config, config.model)
-    shape = decoder_shape(model.config.get_text_config().to_dict())
+def moments(optimizer: str) -> float:
+    """Numbers that an optimizer of transformers keeps of a weight, in the weight's width."""
+    if optimizer.startswith(("sgd", "adafactor")):
+        return 0
+    return 0.5 if "8bit" in optimizer else 2
+
+
+def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
+    """Bytes per process, see `memory_of_run`; what vLLM takes is left out.
+
+    {} where weights are sharded, which this does not count.
+    """
+    args, parameters, shape = trl_settings(config, ready.plan.steps), ready.parameters, shape_of(model)
+    sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") for name in ("DEEPSPEED", "FSDP", "MEGATRON_LM"))
+    if not shape or sharded or args.get("deepspeed") or args.get("fsdp"):
+        return {}
     whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
     run = trl_pass(config, model, args, whole)
     if config.lora_rank:
         each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
         kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
     else:
-        kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
+        kept, gradients = (1 + moments(config.optim)) * parameters * run.stream, parameters * run.stream
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
     head = trl_head(shape, run, not args["use_cpu"])
     frozen = {"reference": reference}
     return memory_of_run(shape, run, (kept, gradients), frozen, head, at_once, config.max_completion_length)
+
+
+def splits(config: Config, of_run: Config, heed: bool) -> list[dict]:
+    """Completions of a forward pass and forward passes of a step, whose product stays; one pair where they matter.
+
+    Args:
+        of_run: the settings as they were given, 0 where they were left open.
+    """
+    batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    left_open = not any(getattr(of_run, name) for name in (*names, "generation_batch_size"))
+    exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
+    sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
+    return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
+
+
+def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
+    """What may be chosen by the memory that is free."""
+    config, longest = ready.config, max(len(row["prompt_ids"]) for row in ready.rows)
+    model, checkpointing = shaped_network(config, config.model), {"gradient_checkpointing": "true"}
+    recompute = {} if trl_settings(config, 1)["activation_checkpointing"] else checkpointing
+    beside = config.use_vllm == "colocate" and not config.vllm_enable_sleep_mode
+    return Sizes(
+        estimate=lambda changed: trl_memory(ready, changed, model, longest, processes),
+        choices=lambda changed, heed: {UPDATE: splits(changed, of_run, heed), SAMPLING: [{}]},
+        text=lambda changed: f"micro-batches of {changed.per_device_train_batch_size} completions",
+        lighter=lighter_settings(config, "max_completion_length", recompute, bits=not config.merge_lora),
+        aside=config.vllm_gpu_memory_utilization if beside else 0.0,
+    )
+
+
+@contextlib.contextmanager
+def group_of_processes(processes: int) -> Iterator[None]:
+    """A process group for the time before TRL makes its own."""
+    import torch.distributed as dist
+
+    own = processes > 1 and not dist.is_initialized()
+    if own:
+        dist.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        if own:
+            dist.destroy_process_group()
+
+
+def settle_batch(ready: Prepared, of_run: Config) -> None:
+    """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    with group_of_processes(processes):
+        settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, processes))
+
+
+def trl_device(config: Config) -> str:
+    """What TRL will train on."""
+    if trl_settings(config, 1)["use_cpu"]:
+        return "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 # ------------------------------------------------------------------------ dry run (src/programs/grpo_train/dry_run.py)
@@ -7801,6 +8131,8 @@ def show_plan(config: Config) -> int:
     """Print batch arithmetic, memory per process, what TRL is given, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
     resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
+    sizes, device = sizes_of_run(ready, config, size), trl_device(resolved)
+    fit = settle_sizes(resolved, device, sizes)
     args = trl_settings(resolved, plan.steps)
     defaults = {f.name: f.default for f in dataclasses.fields(trl_config(resolved, plan.steps))}
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
@@ -7843,7 +8175,7 @@ def show_plan(config: Config) -> int:
             "conversation_tokens": resolved.conversation_tokens,
         }
     settings = changed_settings(resolved) | ({"profile_sets": PROFILES[config.profile]} if config.profile else {})
-    print_plan("cpu" if args["use_cpu"] else "cuda", shown, trl_memory(ready, args, longest, size), settings)
+    print_plan(device, shown, sizes.estimate(resolved), settings, fit.line)
     return 0
 
 
@@ -7856,13 +8188,15 @@ def train(config: Config) -> int:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)
     resolved, plan = ready.config, ready.plan
-    args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
+    settle_batch(ready, config)
+    args = trl_config(resolved, plan.steps)
     make_folder(config)
     band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
-    trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+    with room_for(*LOADING):
+        trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
     if checkpoint:
         run.restore(checkpoint)
@@ -7898,10 +8232,11 @@ def train(config: Config) -> int:
 
 def run_steps(trainer, checkpoint: Path | None) -> None:
     """Call TRL's train(), and say in the user's words what ends it early."""
-    import torch
-
+    half = "--resume with half --per_device_train_batch_size and twice --gradient_accumulation_steps"
+    less = f"{half}, or a new run with --profile memory"
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        with room_for("in the update", less):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except (RewardError, EnvironmentFault) as fault:
         step = trainer.state.global_step
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
@@ -7911,11 +8246,6 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
             culprit = "environment" if isinstance(fault, EnvironmentFault) else "reward"
             say(f"saved step {step}; mend the {culprit} and go on with --resume")
         raise
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a batch; try half "
-            "--per_device_train_batch_size with twice --gradient_accumulation_steps, or --profile memory"
-        ) from error
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost
             got = f"got probabilities that are not finite after step {trainer.state.global_step}"

@@ -61,55 +61,55 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       170-221  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       224-231  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       234-365  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       368-400  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       403-691  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       694-702  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       705-981  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#      984-1115  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1118-1298  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1301-1464  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1467-1670  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1673-1735  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1738-1926  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1929-1988  prompts                Prompts as token ids, for training and held out
-#     1991-2069  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     2072-2283  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2286-2437  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2440-2702  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2705-2982  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2985-3139  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3142-3347  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3350-3490  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3493-3555  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3558-3813  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3816-3970  conversations          The record of a conversation with an environment, and what the environment …
-#     3973-4131  play                   Playing conversations of a policy with environments: all that are open are …
-#     4134-4221  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4224-4588  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4591-4601  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4604-4901  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4904-5033  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5036-5079  folding                LoRA folded into the weights while completions are sampled: a third of the …
-#     5082-5299  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     5302-5514  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5517-5703  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5706-5721  thresholds             Limits of the checks
-#     5724-5827  rows and gold          Rows, and the reference completion of each
-#     5830-6017  probes                 Completions that must not pay
-#     6020-6239  reward process         The reward's own process, with a time limit
-#     6242-6394  policies               What scripted policies say to an environment: the answers of one …
-#     6397-6600  environment process    The environment's own process: conversations with scripted policies, played …
-#     6603-6691  scoring                Scores of completions, graded
-#     6694-7063  preflight              The checks and the verdict
-#     7066-7099  inputs                 Rewards, data and samples that were named
-#     7102-7366  environment preflight  The checks of an environment and the verdict
-#     7369-7472  report                 The report
-#     7475-7570  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7573-7636  modes                  --list, --score, and the preflight
-#     7639-7854  command                The command line
+#       170-248  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       251-258  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       261-392  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       395-427  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       430-718  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       721-738  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#      741-1017  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
+#     1020-1151  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1154-1334  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1337-1500  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1503-1706  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1709-1771  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1774-1962  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1965-2024  prompts                Prompts as token ids, for training and held out
+#     2027-2105  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     2108-2319  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2322-2473  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2476-2738  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2741-3018  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3021-3175  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3178-3383  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3386-3526  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3529-3591  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3594-3849  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3852-4006  conversations          The record of a conversation with an environment, and what the environment …
+#     4009-4167  play                   Playing conversations of a policy with environments: all that are open are …
+#     4170-4257  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4260-4626  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4629-4639  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4642-4939  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4942-5073  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     5076-5119  folding                LoRA folded into the weights while completions are sampled: a third of the …
+#     5122-5358  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5361-5581  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5584-5771  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5774-5789  thresholds             Limits of the checks
+#     5792-5895  rows and gold          Rows, and the reference completion of each
+#     5898-6085  probes                 Completions that must not pay
+#     6088-6307  reward process         The reward's own process, with a time limit
+#     6310-6462  policies               What scripted policies say to an environment: the answers of one …
+#     6465-6668  environment process    The environment's own process: conversations with scripted policies, played …
+#     6671-6759  scoring                Scores of completions, graded
+#     6762-7131  preflight              The checks and the verdict
+#     7134-7167  inputs                 Rewards, data and samples that were named
+#     7170-7434  environment preflight  The checks of an environment and the verdict
+#     7437-7540  report                 The report
+#     7543-7638  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7641-7704  modes                  --list, --score, and the preflight
+#     7707-7922  command                The command line
 
 import argparse
 import ast
@@ -188,12 +188,39 @@ class DivergedError(UserError):
     code = 4
 
 
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
 class RowFlaw(UserError):
     """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
         self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
 
 
 def need(condition, message: str) -> None:
@@ -694,9 +721,18 @@ def leaving_early() -> Iterator[None]:
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
     wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -4526,6 +4562,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
     if isinstance(error, UserError):
         return error
+    if is_out_of_memory(error):
+        return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -5019,6 +5057,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        if is_out_of_memory(error):
+            raise
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"
@@ -5107,6 +5147,21 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
+def read_once(read):
+    """`read(ids, mask)` that keeps what it said of single texts [1, T] without pads."""
+    kept = {}
+
+    def reading(ids, mask):
+        text = tuple(ids[0].tolist()) if len(ids) == 1 else None
+        if text is None or not mask.all():
+            return read(ids, mask)
+        if text not in kept:
+            kept[text] = read(ids, mask)
+        return kept[text]
+
+    return reading
+
+
 def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     """How far pads on the left move the states that `read(ids, mask)` returns."""
     import torch
@@ -5142,7 +5197,9 @@ def holds(gap, limit: float) -> bool:
     """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
     try:
         return gap() < limit
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):  # which says nothing of the cache
+            raise
         return False
 
 
@@ -5204,11 +5261,13 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
     texts = [
-        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+        torch.tensor(prompts[n] + response, device=device) for n, response in zip(which, new.T.tolist(), strict=True)
     ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        alike = {len(ids): torch.stack([x for x in texts if len(x) == len(ids)]) for ids in texts}  # need no pads
+        states = {length: iter(plain_states(policy, ids, torch.ones_like(ids))) for length, ids in alike.items()}
+        expected = torch.stack([next(states[len(ids)])[-2:] for ids in texts], 1)
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
@@ -5259,7 +5318,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    read, step = read_once(functools.partial(plain_states, policy)), functools.partial(cached_states, policy)
     limit, able = gap_limit(config, models.device), False
     with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
@@ -5300,6 +5359,8 @@ def sharing_limit(config: BaseConfig, device) -> float:
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
+
+DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5418,7 +5479,13 @@ class HFEngine:
 
     def draw(self, log_probs, uniform):
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
-        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+        if uniform is None:
+            return log_probs.argmax(-1)
+        import torch
+
+        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
+        return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""
@@ -5698,8 +5765,9 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
         with leaving_early():
             samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
+        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {message}")
     return gather_rows(samples, failure, shares)
 
 

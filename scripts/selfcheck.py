@@ -57,24 +57,24 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       144-174  bundle               Where this bundle and its embedded model, data and rewards lie
 #       177-308  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
 #       311-320  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       323-331  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       334-356  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       359-529  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#       532-568  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#       571-792  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       795-971  subject              What is checked: a trainer, the sequences on which it is checked, and how …
-#      974-1120  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#     1123-1185  trainer              A trainer as the checks see it: what pages and scripts have in common
-#     1188-1423  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1426-1701  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1704-1947  partial              Loading a trainer by its path; with --partial, plain stand-ins for what a page …
-#     1950-2087  oracle               The same figures, computed independently
-#     2090-2245  prepare              Loading what is checked, cutting a large model to a few layers and tokens, …
-#     2248-2342  input checks         Checks of what goes in: tokens, template, reward
-#     2345-2456  advantage checks     Checks of critic, returns and advantages
-#     2459-2627  policy checks        Checks of log-probs, padding and the policy's gradient
-#     2630-2919  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2922-3038  run                  The command line
+#       323-340  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       343-365  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       368-538  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#       541-577  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#       580-801  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       804-980  subject              What is checked: a trainer, the sequences on which it is checked, and how …
+#      983-1129  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#     1132-1194  trainer              A trainer as the checks see it: what pages and scripts have in common
+#     1197-1432  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1435-1710  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1713-1956  partial              Loading a trainer by its path; with --partial, plain stand-ins for what a page …
+#     1959-2096  oracle               The same figures, computed independently
+#     2099-2254  prepare              Loading what is checked, cutting a large model to a few layers and tokens, …
+#     2257-2351  input checks         Checks of what goes in: tokens, template, reward
+#     2354-2465  advantage checks     Checks of critic, returns and advantages
+#     2468-2636  policy checks        Checks of log-probs, padding and the policy's gradient
+#     2639-2928  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2931-3047  run                  The command line
 
 import argparse
 import contextlib
@@ -323,9 +323,18 @@ def wait_passively() -> None:
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
     wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU

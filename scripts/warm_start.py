@@ -49,61 +49,64 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       147-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       213-253  bundle            Where this bundle and its embedded model, data and rewards lie
-#       256-410  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       413-575  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       578-879  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       882-933  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      936-1212  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1215-1346  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1349-1529  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1532-1701  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1704-1907  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1910-2098  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2101-2133  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2136-2215  prompts           Prompts as token ids, for training and held out
-#     2218-2296  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2299-2350  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2353-2559  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2562-2824  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2827-3104  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3107-3582  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3585-3765  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3768-4065  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4068-4278  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4281-4324  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4327-4544  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4547-4779  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4782-4944  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4947-5162  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5165-5364  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5367-5422  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5425-5443  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5446-5692  memory            The memory that a run will need, from the shape of its networks
-#     5695-5758  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5761-5886  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5889-5908  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5911-5959  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5962-5972  paired tests      Intervals, paired tests, pass@k
-#     5975-6118  settings          Settings of the warm start and what contradicts what
-#     6121-6136  whole files       Files that appear whole or not at all
-#     6139-6161  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     6164-6261  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     6264-6411  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6414-6565  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6568-6660  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6663-6849  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6852-6902  handover          What comes after the warm start: final/, and the command of the RL run
-#     6905-6959  dry run           --dry_run: settings, what a round samples and trains, memory
-#     6962-7133  run               The rounds and the command line
+#       151-251  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       254-294  bundle            Where this bundle and its embedded model, data and rewards lie
+#       297-451  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       454-626  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       629-930  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       933-997  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1000-1276  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1279-1410  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1413-1593  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1596-1765  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1768-1971  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1974-2162  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2165-2197  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2200-2279  prompts           Prompts as token ids, for training and held out
+#     2282-2360  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2363-2414  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2417-2623  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2626-2888  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2891-3168  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3171-3648  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3651-3831  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3834-4131  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4134-4346  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4349-4392  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4395-4631  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4634-4874  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4877-5039  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     5042-5257  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5260-5460  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5463-5518  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5521-5539  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5542-5804  memory            The memory that a run will need, from the shape of its networks
+#     5807-5866  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5869-6029  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     6032-6157  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6160-6179  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6182-6230  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6233-6243  paired tests      Intervals, paired tests, pass@k
+#     6246-6391  settings          Settings of the warm start and what contradicts what
+#     6394-6409  whole files       Files that appear whole or not at all
+#     6412-6434  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     6437-6534  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     6537-6708  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6711-6862  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6865-6957  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6960-7140  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7143-7193  handover          What comes after the warm start: final/, and the command of the RL run
+#     7196-7286  dry run           --dry_run: settings, what a round samples and trains, memory
+#     7289-7463  run               The rounds and the command line
 
 import argparse
 import asyncio
 import builtins
 import codecs
 import contextlib
+import copy
 import csv
+import ctypes
 import dataclasses
 import datetime
 import difflib
@@ -121,6 +124,7 @@ import locale
 import logging
 import math
 import os
+import platform
 import queue
 import random
 import re
@@ -165,6 +169,14 @@ class DivergedError(UserError):
     code = 4
 
 
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
 class RowFlaw(UserError):
     """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
 
@@ -175,6 +187,8 @@ class RowFlaw(UserError):
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
 
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
 
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
@@ -183,6 +197,33 @@ def is_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:
@@ -425,7 +466,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -433,11 +474,11 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
         several: one flag takes several values.
+        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(
-        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
-    )
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
 def in_order(**after):
@@ -471,6 +512,14 @@ def parse_bool(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
 
 
+def parse_auto(text: str) -> int | None:
+    """Read a whole number, or `auto` as None."""
+    try:
+        return None if text.lower() == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -482,14 +531,15 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-        shown = "that of --algorithm" if default is None else default
+        auto = f.metadata["auto"]
+        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
-            type=str if repeat else parse_bool if is_bool else f.type,
+            type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
             metavar=None if choices else f.name.upper().split("_")[-1],
@@ -554,8 +604,9 @@ def parse_settings(argv: list[str], config_class, description: str):
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
-    config = config_class(**{**in_file, **flags})
-    config.given = frozenset({*in_file, *flags})
+    given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    config = config_class(**given)
+    config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 
@@ -882,9 +933,18 @@ def leaving_early() -> Iterator[None]:
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
     wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -917,6 +977,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
+    if is_out_of_memory(error):
+        advice = "a smaller model or batch, or a machine with more"
+        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
+        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
@@ -3477,6 +3541,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
     if isinstance(error, UserError):
         return error
+    if is_out_of_memory(error):
+        return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
@@ -4236,6 +4302,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        if is_out_of_memory(error):
+            raise
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"
@@ -4352,6 +4420,21 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
+def read_once(read):
+    """`read(ids, mask)` that keeps what it said of single texts [1, T] without pads."""
+    kept = {}
+
+    def reading(ids, mask):
+        text = tuple(ids[0].tolist()) if len(ids) == 1 else None
+        if text is None or not mask.all():
+            return read(ids, mask)
+        if text not in kept:
+            kept[text] = read(ids, mask)
+        return kept[text]
+
+    return reading
+
+
 def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     """How far pads on the left move the states that `read(ids, mask)` returns."""
     import torch
@@ -4387,7 +4470,9 @@ def holds(gap, limit: float) -> bool:
     """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
     try:
         return gap() < limit
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):  # which says nothing of the cache
+            raise
         return False
 
 
@@ -4449,11 +4534,13 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     prompts = probe_texts(vocabulary, padded=True)
     which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
     texts = [
-        torch.tensor([prompts[n] + response], device=device) for n, response in zip(which, new.T.tolist(), strict=True)
+        torch.tensor(prompts[n] + response, device=device) for n, response in zip(which, new.T.tolist(), strict=True)
     ]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        alike = {len(ids): torch.stack([x for x in texts if len(x) == len(ids)]) for ids in texts}  # need no pads
+        states = {length: iter(plain_states(policy, ids, torch.ones_like(ids))) for length, ids in alike.items()}
+        expected = torch.stack([next(states[len(ids)])[-2:] for ids in texts], 1)
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
@@ -4504,7 +4591,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    read, step = read_once(functools.partial(plain_states, policy)), functools.partial(cached_states, policy)
     limit, able = gap_limit(config, models.device), False
     with torch.no_grad(), autocast(config, models.device):
         measured = measured_decoding(
@@ -4545,6 +4632,8 @@ def sharing_limit(config: BaseConfig, device) -> float:
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
+
+DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
 
 
 def inverse_cdf(log_probs, uniform):
@@ -4663,7 +4752,13 @@ class HFEngine:
 
     def draw(self, log_probs, uniform):
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
-        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+        if uniform is None:
+            return log_probs.argmax(-1)
+        import torch
+
+        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
+        return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""
@@ -5359,8 +5454,9 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
         with leaving_early():
             samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
+        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {message}")
     return gather_rows(samples, failure, shares)
 
 
@@ -5447,6 +5543,7 @@ def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+DRAWN = 2**24  # probabilities in float64 that the sampler holds three times: its DRAWN_AT_ONCE
 INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
 
 
@@ -5535,6 +5632,16 @@ def decoder_shape(config: dict) -> DecoderShape:
         experts=experts,
         shared_inner=config.get("shared_expert_intermediate_size") or 0,
     )
+
+
+def shape_of(network) -> DecoderShape | None:
+    """The shape of a network of transformers; None where its config does not say it, as without attention."""
+    try:
+        shape = decoder_shape(network.config.get_text_config().to_dict())
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    sizes = (shape.layers, shape.hidden, shape.vocab, shape.heads, shape.keys, shape.inner)
+    return shape if all(isinstance(size, int) and size for size in sizes) else None
 
 
 def attention_kind(implementation: str | None) -> str:
@@ -5668,9 +5775,14 @@ def network_bytes(config: BaseConfig, shape: DecoderShape, parameters: int) -> t
 
 
 def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    """Bytes of the KV cache of prompts of `run` and their completions, of their forward pass, and of a token's draw.
+
+    That has logits, scaled ones and log-probs [rows, V] in float32, and probabilities in float64.
+    """
     cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+    logits = run.rows * model.vocab
+    draw = 4 * (3 + model.logit_softcap) * logits + 3 * 8 * min(logits, max(DRAWN, model.vocab))
+    return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
@@ -5696,6 +5808,7 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
@@ -5735,27 +5848,185 @@ def changed_settings(config, **resolved) -> dict:
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
 
 
-def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
-    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
+    """Print a plan as JSON, and whether it fits the memory.
 
     Args:
         device: what networks will lie on.
         plan: the batch and what else is to be shown.
-        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        memory: bytes that a process will need, by what for.
         settings: those that differ from their defaults.
+        fits: a line about the memory.
     """
     machine = device_memory(device)
     batch, rest = {"batch": plan.pop("batch")}, plan
     held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
     tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
-    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
-    if machine and processes * memory[name] > machine["free"]:
-        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
-        say(
-            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
-            "--gradient_checkpointing, smaller micro-batches or a smaller model"
-        )
+    if fits:
+        say(fits)
+
+
+# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
+
+USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
+UPDATE, SAMPLING = "peak of the update", "peak of sampling"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a program lets `settle_sizes` choose."""
+
+    estimate: Callable  # config -> bytes by name, {} where nothing is known of the architecture
+    choices: Callable  # (config, whether to heed what the user gave) -> {peak: settings to try, the largest first}
+    text: Callable  # config -> the sizes in words
+    lighter: list[list[dict]]  # other settings that need less; of each list, the first that fits is advised
+    aside: float = 0.0  # share of all memory that vLLM takes beside
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a run fits, and what to say."""
+
+    fits: bool
+    line: str = ""
+
+
+def is_chosen_here(config: BaseConfig, name: str) -> bool:
+    """Whether a setting is at its default because nobody gave it."""
+    return name not in config.given and getattr(config, name) == type(config).__dataclass_fields__[name].default
+
+
+def ladder(largest: int, least: int) -> list[int]:
+    """`largest`, 3/4 and 1/2 of it, and so on, down to `least`."""
+    rungs, size = [largest], largest
+    while size > least:
+        rungs += [max(least, 3 * size // 4), max(least, size // 2)]
+        size //= 2
+    return list(dict.fromkeys(rungs))
+
+
+def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: bool) -> list[list[dict]]:
+    """Settings that need less memory than those of a config.
+
+    Args:
+        length: name of the setting that bounds a completion.
+        recompute: the settings that recompute activations, {} where they are on.
+        bits: whether 4-bit weights are possible.
+    """
+    shorter, tokens = [], getattr(config, length) // 2
+    while tokens >= 16:
+        shorter.append({length: tokens})
+        tokens //= 2
+    lora = {} if config.lora_rank else {"lora_rank": 16}
+    packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
+    small = [lora, lora | recompute, packed, packed | recompute]
+    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+
+
+def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
+    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+
+    Every process must call it; {} where one does not know.
+    """
+    machine = device_memory(device)
+    if device == "cpu":
+        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    elif machine:
+        import torch
+
+        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
+        sharing = max(map(places.count, places))
+    of_all = gather_rows([machine])
+    if not all(of_all):
+        return {}
+    free = min(one["free"] - aside * one["total"] for one in of_all)
+    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
+
+
+def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
+    """Set the largest sizes whose peaks are within `room`, else the smallest; returns the highest peak."""
+    for peak, choices in sizes.choices(config, heed).items():
+        for choice in choices:
+            set_all(config, choice)
+            if sizes.estimate(config)[peak] <= room:
+                break
+    return max(sizes.estimate(config)[peak] for peak in (UPDATE, SAMPLING))
+
+
+def set_all(config: BaseConfig, values: dict) -> BaseConfig:
+    """Set fields of a config, and return it."""
+    for name, value in values.items():
+        setattr(config, name, value)
+    return config
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB."""
+    return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
+
+
+def as_flags(values: dict) -> str:
+    """Settings as flags of a command line."""
+    return " ".join(f"--{name}" + ("" if value is True else f" {value}") for name, value in values.items())
+
+
+def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
+    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
+
+    Results do not depend on them, but for the order of sums.
+    """
+    machine, whole = memory_for_each(device, sizes.aside), sizes.estimate(config)
+    if not machine or not whole:
+        return Fit(True)
+    free, asked = machine["free"], copy.copy(config)
+    peak = choose(config, sizes, USABLE_SHARE * free)
+    of = f"{gib(peak)} of {gib(free)} GiB"
+    if peak <= free:
+        return Fit(True, f"{sizes.text(config)}: {of}")
+    smaller = copy.copy(asked)
+    if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
+        advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
+        return Fit(True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}")
+    advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
+    return Fit(
+        False,
+        f"got {asked.model} with settings that need {gib(peak)} GiB even with the smallest batches; expected at most "
+        f"the {gib(free)} GiB that {device} has free for a process; try {', or '.join(advised)}",
+    )
+
+
+def lighter_that_fit(config: BaseConfig, sizes: Sizes, free: float) -> Iterator[str]:
+    """Settings with which a run would fit, as flags with what they need."""
+    allowed = free_on_resume(config) if config.resume else vars(config)
+    for alternatives in sizes.lighter:
+        for change in alternatives:
+            lighter = set_all(copy.copy(config), change)
+            if change and change.keys() <= set(allowed):
+                peak = choose(lighter, sizes, USABLE_SHARE * free, heed=False)
+                if peak <= free:
+                    yield f"{as_flags(change)} ({gib(peak)} GiB)"
+                    break
+
+
+def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
+    """`settle_sizes`, said in one line; UserError, before anything is loaded, where a run cannot fit."""
+    fit = settle_sizes(config, device, sizes)
+    need(fit.fits, fit.line)
+    if fit.line:
+        say(fit.line)
+    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
+        give_back_tensors()
+
+
+def give_back_tensors() -> None:
+    """Let freed tensors of 1 MiB and more go back to the system at once.
+
+    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
+    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
+    """
+    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
+    with contextlib.suppress(OSError, AttributeError):  # another system, another libc
+        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
 
 
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
@@ -6053,7 +6324,9 @@ class Config(RunSettings):
         32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
     )
     batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
-    micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
+    micro_batch_size: int = setting(
+        0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)", free=True
+    )
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
@@ -6274,13 +6547,23 @@ class Workshop:
     Args:
         rows: training prompts without solutions.
         held_out: prompts that the pass rate is taken on.
+        at_once: completions that are sampled together; halved where memory runs out.
     """
 
-    def __init__(self, config: Config, device, tokenizer, reward: Reward, rows: list[dict], held_out: list[dict]):
+    def __init__(
+        self,
+        config: Config,
+        device,
+        tokenizer,
+        reward: Reward,
+        rows: list[dict],
+        held_out: list[dict],
+        at_once: int = 0,
+    ):
         self.config, self.device, self.tokenizer, self.reward = config, device, tokenizer, reward
         self.rows, self.held_out, self.stop = rows, held_out, StopRequest()
         self.models, self.source, self.vllm = None, None, None
-        self.folder = Path(config.output_dir)
+        self.folder, self.at_once = Path(config.output_dir), at_once or config.rollout_batch_size
 
     def round_folder(self, number: int) -> Path:
         """Where a round's files are; round 0 is the model as it came."""
@@ -6340,27 +6623,41 @@ class Workshop:
         """A function that samples and scores one completion of each row with the policy after a round."""
         engine = self.engine(number, temperature)
 
-        def sample(rows: list[dict], noise) -> list[dict]:
-            return collect(engine.config, self.models, engine, self.reward, rows, noise, {})
+        return lambda rows, noise: self.samples(self.models, engine, self.reward, rows, noise)
 
-        return sample
+    def samples(self, models: Models, engine, reward: Reward, rows: list[dict], noise) -> list[dict]:
+        """One scored completion of each row, in smaller batches where memory runs out."""
+        while True:
+            engine.config = dataclasses.replace(engine.config, rollout_batch_size=self.at_once)
+            advice = f"a new run with a lower --max_new_tokens than {engine.config.max_new_tokens}"
+            try:
+                with room_for("while sampling", advice):
+                    return collect(engine.config, models, engine, reward, rows, noise, {})
+            except MemoryShortage:
+                if self.at_once == 1 or engine is self.vllm:
+                    raise
+            self.at_once //= 2
+            say(f"out of memory while sampling; going on with {self.at_once} completions at once")
 
 
 class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
 
     def __init__(self, shop: Workshop):
+
         config = shop.config
         shop.release()
         self.config = dataclasses.replace(
             config, model=config.teacher, chat_template="", lora_rank=0, temperature=config.sample_temperature
         )
-        self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
-        self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
+        with room_for("while the teacher was loaded", "a smaller --teacher, or one behind a server"):
+            self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
+        self.engine, self.shop = HFEngine(self.config, self.models), shop
 
     def sample(self, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row."""
-        return collect(self.config, self.models, self.engine, self.reward, [*map(self.row, rows)], noise, {})
+        shop, asked = self.shop, [*map(self.row, rows)]
+        return shop.samples(self.models, self.engine, shop.reward, asked, noise)
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
@@ -6801,15 +7098,9 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
 
 def run_sft(trainer, folder: Path) -> None:
     """Call TRL's train() from the newest checkpoint, and say in the user's words what ends it early."""
-    import torch
-
-    try:
+    advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
+    with room_for("in training", advice):
         trainer.train(resume_from_checkpoint=newest_checkpoint(folder))
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a micro-batch; try "
-            "--micro_batch_size 1, --gradient_checkpointing or --lora_rank 16"
-        ) from error
 
 
 def write_policy(models: Models, folder: Path) -> None:
@@ -6908,19 +7199,53 @@ TILE = 32_768  # vocabulary of a piece of TRL's output layer
 TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
 
 
-def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
-    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted, a teacher is not."""
-    parameters = sum(p.numel() for p in model.parameters())
-    shape, (_, micro) = decoder_shape(model.config.get_text_config().to_dict()), settled_training(config, parameters)
+def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
+    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted.
+
+    Args:
+        model: the network on the meta device.
+        teacher: a local one, the same way, else None; the model is not in memory while it samples.
+        prompt: tokens of the longest prompt.
+    """
+    parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
+    if not shape:
+        return {}
+    longest, (_, micro) = prompt + config.max_new_tokens, settled_training(config, parameters)
     run = pass_of_rows(config, model, micro, longest * (4 if config.packing else 1))
     kept, gradients = network_bytes(config, shape, parameters)
     head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
-    prompts = dataclasses.replace(run, rows=config.rollout_batch_size, length=longest - config.max_new_tokens)
+    rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
+    prompts = dataclasses.replace(run, rows=rows, length=prompt)
+    peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
+    if teacher and (other := shape_of(teacher)):
+        weights = sum(p.numel() for p in teacher.parameters()) * run.compute
+        peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
     return {
         "weights, gradients and optimizer": kept + gradients,
-        "peak of training": kept + gradients + backward_peak(shape, run, head),
-        "peak of sampling": parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens),
+        UPDATE: kept + gradients + backward_peak(shape, run, head),
+        SAMPLING: max(peaks),
     }
+
+
+def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
+    """What may be chosen by the memory that is free: how many completions are sampled at once."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+    local = config.teacher and not is_server(config.teacher)
+    teacher = shaped_network(config, config.teacher) if local else None
+    recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
+
+    def choices(changed: Config, heed: bool) -> dict[str, list[dict]]:
+        open_here = not heed or is_chosen_here(changed, "rollout_batch_size")
+        counts = ladder(changed.rollout_batch_size, 1) if open_here else [changed.rollout_batch_size]
+        return {UPDATE: [{}], SAMPLING: [{"rollout_batch_size": count} for count in counts]}
+
+    return Sizes(
+        estimate=functools.partial(warm_start_memory, model=model, teacher=teacher, prompt=prompt),
+        choices=choices,
+        text=lambda changed: f"{changed.rollout_batch_size} completions sampled at once",
+        lighter=lighter_settings(config, "max_new_tokens", recompute, bits=False),
+        aside=config.vllm_memory if config.rollout_engine == "vllm" else 0.0,
+    )
 
 
 def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
@@ -6931,6 +7256,8 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     lr, micro = settled_training(config, parameters)
+    sizes = sizes_of_run(config, rows + held_out)
+    fit = settle_sizes(copy.copy(config), device_name(config), sizes)
     longest = max(len(row["prompt_ids"]) for row in rows + held_out)
     measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
     round_prompts = min(config.prompts_per_round, len(rows))
@@ -6954,8 +7281,8 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
         "parameters": parameters,
     }
-    memory = warm_start_memory(config, model, longest + config.max_new_tokens)
-    print_plan(device_name(config), plan, memory, changed_settings(config, lr=lr, micro_batch_size=micro))
+    settings = changed_settings(config, lr=lr, micro_batch_size=micro)
+    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
     return 0
 
 
@@ -7099,9 +7426,12 @@ def train(config: Config) -> int:
         set_seed(config.seed)
     tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
     check_folder(config)
+    chosen = copy.copy(config)  # the parts of samples on disk stay as large as the setting says
+    settle_or_refuse(chosen, str(device), sizes_of_run(chosen, rows + held_out))
     make_folder(config)
     write_settings(config)
-    shop = Workshop(config, device, tokenizer, reward, without_solutions(config, rows), held_out)
+    given = config, device, tokenizer, reward, without_solutions(config, rows), held_out
+    shop = Workshop(*given, at_once=chosen.rollout_batch_size)
     try:
         check_context(config, shop.load(config.rounds), rows + held_out)
         return conclude(shop, run_rounds(shop, rows))
@@ -7116,7 +7446,7 @@ def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     check_warm_start(config)
-    quiet_environment()
+    quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)
     if config.dry_run:
         tokenizer, _, rows, held_out = load_prompts_and_reward(config)

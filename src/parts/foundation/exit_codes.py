@@ -5,13 +5,22 @@ import os
 import sys
 import traceback
 
-from parts.foundation.messages import UserError, is_disk_full, say
+from parts.foundation.messages import UserError, is_disk_full, is_out_of_memory, memory_shortage, say
 from parts.foundation.processes import end_at_once, in_group, leave_processes, wait_passively
 
 
-def quiet_environment() -> None:
-    """Keep libraries from writing among our lines and from holding idle cores, unless the user has said otherwise."""
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
     wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
@@ -44,6 +53,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
+    if is_out_of_memory(error):
+        advice = "a smaller model or batch, or a machine with more"
+        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
+        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end

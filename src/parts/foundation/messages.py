@@ -1,10 +1,12 @@
 """Errors that a user can mend, each with its exit code, and what is said on stderr."""
 
+import contextlib
 import difflib
 import errno
 import os
 import re
 import sys
+from collections.abc import Iterator
 
 
 class UserError(Exception):
@@ -25,6 +27,14 @@ class DivergedError(UserError):
     code = 4
 
 
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
 class RowFlaw(UserError):
     """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
 
@@ -36,6 +46,9 @@ class RowFlaw(UserError):
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
 
 
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
+
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
     while error:
@@ -43,6 +56,33 @@ def is_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:

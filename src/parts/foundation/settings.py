@@ -24,7 +24,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -32,11 +32,11 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
         several: one flag takes several values.
+        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(
-        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
-    )
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
 def in_order(**after):
@@ -70,6 +70,14 @@ def parse_bool(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
 
 
+def parse_auto(text: str) -> int | None:
+    """Read a whole number, or `auto` as None."""
+    try:
+        return None if text.lower() == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -81,14 +89,15 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-        shown = "that of --algorithm" if default is None else default
+        auto = f.metadata["auto"]
+        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
-            type=str if repeat else parse_bool if is_bool else f.type,
+            type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
             metavar=None if choices else f.name.upper().split("_")[-1],
@@ -153,8 +162,9 @@ def parse_settings(argv: list[str], config_class, description: str):
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
-    config = config_class(**{**in_file, **flags})
-    config.given = frozenset({*in_file, *flags})
+    given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    config = config_class(**given)
+    config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
     return config
 

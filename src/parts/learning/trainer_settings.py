@@ -120,7 +120,9 @@ class RolloutSettings(TrainerSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    rollout_batch_size: int = setting(
+        0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
+    )
     reuse_prefill: bool = setting(
         True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
     )
@@ -153,13 +155,20 @@ class RolloutSettings(TrainerSettings):
         "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
         positive=True,
         free=True,
+        auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
         True,
         "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
         free=True,
     )
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    logits_chunk: int = setting(
+        2**26,
+        "logits (tokens x vocabulary) that exist at once",
+        positive=True,
+        free=True,
+        auto="what memory holds, at most 67108864",
+    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(

@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import UserError, is_out_of_memory, need
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
@@ -284,6 +284,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             expected = models.policy(input_ids=ids).logits.float()
             got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        if is_out_of_memory(error):
+            raise
         raise UserError(
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"

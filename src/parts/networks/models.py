@@ -12,7 +12,7 @@ from pathlib import Path
 from parts.data.chat import give_template
 from parts.data.rows import hub_is_reached, is_hub_id
 from parts.foundation.bundle import BUNDLE
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
 from parts.foundation.settings import BaseConfig
 
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
@@ -419,6 +419,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     """What is told of a model that does not load."""
     if isinstance(error, UserError):
         return error
+    if is_out_of_memory(error):
+        return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")

@@ -3,6 +3,7 @@
 ROOMS = (
     "memory",
     "plan",
+    "fit",
     "pictures",
     "output_folder",
     "checkpoints",

@@ -7,6 +7,7 @@ from parts.foundation.settings import BaseConfig
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+DRAWN = 2**24  # probabilities in float64 that the sampler holds three times: its DRAWN_AT_ONCE
 INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
 
 
@@ -95,6 +96,16 @@ def decoder_shape(config: dict) -> DecoderShape:
         experts=experts,
         shared_inner=config.get("shared_expert_intermediate_size") or 0,
     )
+
+
+def shape_of(network) -> DecoderShape | None:
+    """The shape of a network of transformers; None where its config does not say it, as without attention."""
+    try:
+        shape = decoder_shape(network.config.get_text_config().to_dict())
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    sizes = (shape.layers, shape.hidden, shape.vocab, shape.heads, shape.keys, shape.inner)
+    return shape if all(isinstance(size, int) and size for size in sizes) else None
 
 
 def attention_kind(implementation: str | None) -> str:
@@ -234,9 +245,14 @@ def network_bytes(config: BaseConfig, shape: DecoderShape, parameters: int) -> t
 
 
 def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    """Bytes of the KV cache of prompts of `run` and their completions, of their forward pass, and of a token's draw.
+
+    That has logits, scaled ones and log-probs [rows, V] in float32, and probabilities in float64.
+    """
     cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+    logits = run.rows * model.vocab
+    draw = 4 * (3 + model.logit_softcap) * logits + 3 * 8 * min(logits, max(DRAWN, model.vocab))
+    return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
 def memory_of_run(
@@ -265,6 +281,12 @@ def memory_of_run(
         "peak of the update": stays + gradients + backward_peak(shape, run, head),
         "peak of sampling": stays + sampling_bytes(shape, prompts, new),
     }
+
+
+def sampled_at_once(config: BaseConfig, processes: int) -> int:
+    """Completions that this bundle's sampler holds at once; none where vLLM samples."""
+    share = config.batch_size // processes
+    return 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
 
 
 def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:

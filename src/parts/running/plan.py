@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 from parts.foundation.messages import say, tell
@@ -11,6 +10,7 @@ from parts.running.memory import in_gib
 
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
@@ -50,24 +50,19 @@ def changed_settings(config, **resolved) -> dict:
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
 
 
-def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict) -> None:
-    """Print a plan as JSON, and a warning where a peak is above what the machine has free.
+def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
+    """Print a plan as JSON, and whether it fits the memory.
 
     Args:
         device: what networks will lie on.
         plan: the batch and what else is to be shown.
-        memory: bytes that a process will need, by what for; the names of peaks begin with "peak".
+        memory: bytes that a process will need, by what for.
         settings: those that differ from their defaults.
+        fits: a line about the memory.
     """
     machine = device_memory(device)
     batch, rest = {"batch": plan.pop("batch")}, plan
     held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
     tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device == "cpu" else 1
-    name = max((name for name in memory if name.startswith("peak")), key=memory.get)
-    if machine and processes * memory[name] > machine["free"]:
-        needed, free = processes * memory[name] / 2**30, machine["free"] / 2**30
-        say(
-            f"warning: {name} needs about {needed:.1f} GiB, and {device} has {free:.1f} GiB free; try --lora_rank 16, "
-            "--gradient_checkpointing, smaller micro-batches or a smaller model"
-        )
+    if fits:
+        say(fits)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from parts.foundation.messages import UserError, say
+from parts.foundation.messages import MemoryShortage, UserError, room_for, say
 from parts.foundation.processes import (
     THREADS,
     StopRequest,
@@ -212,6 +212,21 @@ def begin_run(
     return Progress(config, models, state, started, log, save)
 
 
+def sampling_advice(config: BaseConfig) -> str:
+    """What to try where memory ran out while completions were sampled."""
+    if config.rollout_engine == "vllm":
+        return f"--resume with a lower --vllm_memory than {config.vllm_memory:g}"
+    rows = config.rollout_batch_size or max(1, config.batch_size // world()[1])
+    shorter = f"a new run with a lower --max_new_tokens than {config.max_new_tokens}"
+    return f"--resume --rollout_batch_size {rows // 2}, or {shorter}" if rows > 1 else shorter
+
+
+def update_advice(config: BaseConfig) -> str:
+    """What to try where memory ran out in an update."""
+    flags = f"--micro_batch_tokens {max(1, config.micro_batch_tokens // 2)} --logits_chunk {config.logits_chunk // 4}"
+    return f"--resume {flags}" + ("" if config.gradient_checkpointing else ", or --resume --gradient_checkpointing")
+
+
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
@@ -244,7 +259,8 @@ class Progress:
         Args:
             step: does a step from a state; returns its metrics, its samples, and the state's fields after it.
             evaluate: returns (metrics, samples) of the held-out prompts at a step; None where there are none.
-            faults: errors of scoring, which changes no weights: the last step is saved, its evaluation pending.
+            faults: errors of scoring, which changes no weights: the last step is saved, its evaluation pending; so it
+                is where memory ran out before an update.
         """
         self.evaluate = evaluate
         try:
@@ -265,8 +281,9 @@ class Progress:
             restore_rng(self.rng)  # as nothing had been drawn for what is left
             self.save()
             return self.stopped(stop.signum)
-        except faults:
-            self.save()
+        except (*faults, MemoryShortage) as fault:
+            if getattr(fault, "before_update", True):
+                self.save()
             raise
         finally:
             self.log.close()
@@ -290,7 +307,8 @@ class Progress:
 
     def held_out(self, step: int) -> dict:
         """Metrics of the held-out prompts, and a few examples."""
-        metrics, samples = self.evaluate(step)
+        with room_for("in the evaluation", sampling_advice(self.config), before_update=True):
+            metrics, samples = self.evaluate(step)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from parts.foundation.messages import UserError, say
+from parts.foundation.messages import UserError, is_out_of_memory, say
 from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
@@ -212,6 +212,7 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
         with leaving_early():
             samples = make([rows[i] for i in local], None if noise is None else noise[local])
     except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        message = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError | StopRequested) else UserError(message)
+        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {message}")
     return gather_rows(samples, failure, shares)

@@ -16,6 +16,8 @@ from parts.networks.forward import cached_states, lm_logits, next_states
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
 from parts.networks.models import Models, autocast, widest_float
 
+DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+
 
 def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
@@ -133,7 +135,13 @@ class HFEngine:
 
     def draw(self, log_probs, uniform):
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
-        return log_probs.argmax(-1) if uniform is None else inverse_cdf(log_probs, uniform)
+        if uniform is None:
+            return log_probs.argmax(-1)
+        import torch
+
+        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
+        return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from parts.data.chat import give_template
 from parts.data.prompts import encode_text
 from parts.data.rows import is_hub_id
-from parts.foundation.messages import DivergedError, UserError, need, say
+from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts
 from parts.networks.models import (
@@ -24,6 +24,8 @@ from parts.networks.models import (
     widest_float,
 )
 from parts.rewards.user_code import visible_text
+from parts.running.fit import USABLE_SHARE, gib, memory_for_each
+from parts.running.memory import PassShape, attention_kind, sampling_bytes, shape_of
 from parts.sampling.sampling import TurnSampler
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.prefix_engine import PREFIX_MIN, PrefixEngine, common_prefix
@@ -33,12 +35,7 @@ from programs.evaluation.tasks import Request, fingerprint
 
 NOT_FINITE = "try --precision fp32, or another checkpoint"
 LOGITS_AT_ONCE = 2**26
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that CPU or GPU memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+PROMPT = 256  # tokens of a prompt, as batches are reckoned
 
 
 class LocalModel:
@@ -77,7 +74,7 @@ class LocalModel:
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
             settle_logits(config, self.models)
-        self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
+        self.budget, self.tokens, self.load_s = self.tokens_at_once(), 0, time.perf_counter() - started
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
@@ -97,6 +94,20 @@ class LocalModel:
             raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)
         return model.to(self.device).eval().requires_grad_(False), tokenizer, commit
+
+    def tokens_at_once(self) -> int:
+        """Tokens of a batch, completions included: those of --batch_tokens, or at most as many as memory holds."""
+        shape, tokens = shape_of(self.model), self.config.batch_tokens
+        machine = memory_for_each(str(self.device))
+        if not shape or not machine or "batch_tokens" in self.config.given:
+            return tokens
+        new, width, kind = self.config.max_new_tokens, self.dtype.itemsize, self.model.config._attn_implementation
+        row = sampling_bytes(shape, PassShape(1, PROMPT, width, width, attention_kind(kind)), new) / (PROMPT + new)
+        pieces = 4 * 4 * min(LOGITS_AT_ONCE, tokens * self.vocabulary)  # of log-probs
+        fitting = max(PROMPT + new, int((USABLE_SHARE * machine["free"] - pieces) / row))
+        tokens = min(tokens, fitting)
+        say(f"batches of {tokens:,} tokens: {gib(tokens * row + pieces)} of {gib(machine['free'])} GiB")
+        return tokens
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a plain text."""

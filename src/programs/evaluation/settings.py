@@ -67,7 +67,12 @@ class Config(BaseConfig):
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
-    batch_tokens: int = setting(32768, "tokens per batch, with completions; halved when memory runs out", positive=True)
+    batch_tokens: int = setting(
+        32768,
+        "tokens per batch, with completions; halved when memory runs out",
+        positive=True,
+        auto="what memory holds, at most 32768",
+    )
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")

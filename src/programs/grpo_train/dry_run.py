@@ -4,8 +4,9 @@ import dataclasses
 import os
 
 from parts.data.chat import strings_past_template
+from parts.running.fit import settle_sizes
 from parts.running.plan import changed_settings, print_plan
-from programs.grpo_train.memory import trl_memory
+from programs.grpo_train.memory import sizes_of_run, trl_device
 from programs.grpo_train.prepare import prepare_run
 from programs.grpo_train.settings import PROFILES, Config
 from programs.grpo_train.trl_arguments import trl_config, trl_settings
@@ -15,6 +16,8 @@ def show_plan(config: Config) -> int:
     """Print batch arithmetic, memory per process, what TRL is given, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
     resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
+    sizes, device = sizes_of_run(ready, config, size), trl_device(resolved)
+    fit = settle_sizes(resolved, device, sizes)
     args = trl_settings(resolved, plan.steps)
     defaults = {f.name: f.default for f in dataclasses.fields(trl_config(resolved, plan.steps))}
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
@@ -57,5 +60,5 @@ def show_plan(config: Config) -> int:
             "conversation_tokens": resolved.conversation_tokens,
         }
     settings = changed_settings(resolved) | ({"profile_sets": PROFILES[config.profile]} if config.profile else {})
-    print_plan("cpu" if args["use_cpu"] else "cuda", shown, trl_memory(ready, args, longest, size), settings)
+    print_plan(device, shown, sizes.estimate(resolved), settings, fit.line)
     return 0

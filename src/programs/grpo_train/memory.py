@@ -1,18 +1,24 @@
-"""The memory that a run will need."""
+"""The memory that a run will need, and the micro-batch that follows from it."""
+
+import contextlib
+import os
+from collections.abc import Iterator
 
 from parts.networks.models import shaped_network
+from parts.running.fit import SAMPLING, UPDATE, Sizes, ladder, lighter_settings, settle_or_refuse
 from parts.running.memory import (
     DecoderShape,
     PassShape,
     adapter_weights,
     attention_kind,
-    decoder_shape,
     frozen_bytes,
     head_bytes,
     memory_of_run,
+    shape_of,
 )
 from programs.grpo_train.prepare import Prepared
 from programs.grpo_train.settings import Config
+from programs.grpo_train.trl_arguments import trl_settings
 
 TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
 TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
@@ -40,20 +46,89 @@ def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
     )
 
 
-def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dict[str, float]:
-    """Bytes per process, see `memory_of_run`; what vLLM takes is left out."""
-    config, parameters = ready.config, ready.parameters
-    model = shaped_network(config, config.model)
-    shape = decoder_shape(model.config.get_text_config().to_dict())
+def moments(optimizer: str) -> float:
+    """Numbers that an optimizer of transformers keeps of a weight, in the weight's width."""
+    if optimizer.startswith(("sgd", "adafactor")):
+        return 0
+    return 0.5 if "8bit" in optimizer else 2
+
+
+def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
+    """Bytes per process, see `memory_of_run`; what vLLM takes is left out.
+
+    {} where weights are sharded, which this does not count.
+    """
+    args, parameters, shape = trl_settings(config, ready.plan.steps), ready.parameters, shape_of(model)
+    sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") for name in ("DEEPSPEED", "FSDP", "MEGATRON_LM"))
+    if not shape or sharded or args.get("deepspeed") or args.get("fsdp"):
+        return {}
     whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
     run = trl_pass(config, model, args, whole)
     if config.lora_rank:
         each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
         kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
     else:
-        kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
+        kept, gradients = (1 + moments(config.optim)) * parameters * run.stream, parameters * run.stream
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
     head = trl_head(shape, run, not args["use_cpu"])
     frozen = {"reference": reference}
     return memory_of_run(shape, run, (kept, gradients), frozen, head, at_once, config.max_completion_length)
+
+
+def splits(config: Config, of_run: Config, heed: bool) -> list[dict]:
+    """Completions of a forward pass and forward passes of a step, whose product stays; one pair where they matter.
+
+    Args:
+        of_run: the settings as they were given, 0 where they were left open.
+    """
+    batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    left_open = not any(getattr(of_run, name) for name in (*names, "generation_batch_size"))
+    exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
+    sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
+    return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
+
+
+def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
+    """What may be chosen by the memory that is free."""
+    config, longest = ready.config, max(len(row["prompt_ids"]) for row in ready.rows)
+    model, checkpointing = shaped_network(config, config.model), {"gradient_checkpointing": "true"}
+    recompute = {} if trl_settings(config, 1)["activation_checkpointing"] else checkpointing
+    beside = config.use_vllm == "colocate" and not config.vllm_enable_sleep_mode
+    return Sizes(
+        estimate=lambda changed: trl_memory(ready, changed, model, longest, processes),
+        choices=lambda changed, heed: {UPDATE: splits(changed, of_run, heed), SAMPLING: [{}]},
+        text=lambda changed: f"micro-batches of {changed.per_device_train_batch_size} completions",
+        lighter=lighter_settings(config, "max_completion_length", recompute, bits=not config.merge_lora),
+        aside=config.vllm_gpu_memory_utilization if beside else 0.0,
+    )
+
+
+@contextlib.contextmanager
+def group_of_processes(processes: int) -> Iterator[None]:
+    """A process group for the time before TRL makes its own."""
+    import torch.distributed as dist
+
+    own = processes > 1 and not dist.is_initialized()
+    if own:
+        dist.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        if own:
+            dist.destroy_process_group()
+
+
+def settle_batch(ready: Prepared, of_run: Config) -> None:
+    """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    with group_of_processes(processes):
+        settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, processes))
+
+
+def trl_device(config: Config) -> str:
+    """What TRL will train on."""
+    if trl_settings(config, 1)["use_cpu"]:
+        return "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"

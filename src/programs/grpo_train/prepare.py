@@ -34,7 +34,7 @@ def quiet_libraries(config: Config):
     defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
     ours = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(ours)
-    quiet_environment()
+    quiet_environment(bool(config.use_vllm))
     import warnings
 
     from transformers.utils import logging

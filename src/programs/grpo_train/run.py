@@ -6,14 +6,16 @@ from pathlib import Path
 
 from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code
-from parts.foundation.messages import DivergedError, RewardError, UserError, say, tell
+from parts.foundation.messages import DivergedError, RewardError, room_for, say, tell
 from parts.foundation.processes import StopRequest, world
 from parts.rewards.user_code import text_of_turns
+from parts.running.fit import LOADING
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
 from programs.grpo_train.dry_run import show_plan
+from programs.grpo_train.memory import settle_batch
 from programs.grpo_train.prepare import prepare_run, quiet_libraries
 from programs.grpo_train.prompt_stream import BandedPrompts
 from programs.grpo_train.run_log import TrlLog
@@ -28,13 +30,15 @@ def train(config: Config) -> int:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)
     resolved, plan = ready.config, ready.plan
-    args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
+    settle_batch(ready, config)
+    args = trl_config(resolved, plan.steps)
     make_folder(config)
     band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
-    trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+    with room_for(*LOADING):
+        trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
     if checkpoint:
         run.restore(checkpoint)
@@ -70,10 +74,11 @@ def train(config: Config) -> int:
 
 def run_steps(trainer, checkpoint: Path | None) -> None:
     """Call TRL's train(), and say in the user's words what ends it early."""
-    import torch
-
+    half = "--resume with half --per_device_train_batch_size and twice --gradient_accumulation_steps"
+    less = f"{half}, or a new run with --profile memory"
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        with room_for("in the update", less):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except (RewardError, EnvironmentFault) as fault:
         step = trainer.state.global_step
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
@@ -83,11 +88,6 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
             culprit = "environment" if isinstance(fault, EnvironmentFault) else "reward"
             say(f"saved step {step}; mend the {culprit} and go on with --resume")
         raise
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a batch; try half "
-            "--per_device_train_batch_size with twice --gradient_accumulation_steps, or --profile memory"
-        ) from error
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost
             got = f"got probabilities that are not finite after step {trainer.state.global_step}"

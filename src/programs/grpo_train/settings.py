@@ -69,8 +69,12 @@ class Config(TrainerSettings):
     steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M parameters, else 8)")
-    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M parameters, else 8)")
+    per_device_train_batch_size: int = setting(
+        0, "completions per forward pass (0: 128 below 50M parameters, else 8, or what memory holds)", free=True
+    )
+    gradient_accumulation_steps: int = setting(
+        0, "forward passes per step (0: 1 below 50M parameters, else 8, or more where these are smaller)", free=True
+    )
     steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
     generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
     num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parts.data.pass_band import band_metrics
 from parts.environments.play_setup import PlaySetup
-from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
+from parts.foundation.messages import DivergedError, RewardError, UserError, need, room_for, say
 from parts.foundation.processes import THREADS, forget_peak, gather_rows, memory_metrics, note_long_step, world
 from parts.networks.models import (
     adapter_settings,
@@ -68,12 +68,20 @@ class GrpoRun:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
         rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
+        saved["completions_per_step"] = self.plan.completions_per_step
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
+        ours = self.plan.completions_per_step
+        theirs = saved["attributes"].get("completions_per_step", ours)  # older runs do not say
+        need(
+            ours == theirs,
+            f"got --resume with {ours} completions per step; expected the run's {theirs}; try as many "
+            "--gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
+        )
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
         if self.band:
             self.band.load_state_dict(saved["attributes"]["prompts"])
@@ -81,7 +89,9 @@ class GrpoRun:
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
         goal = self.stages[-1]
-        metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
+        half = max(1, self.config.per_device_eval_batch_size // 2)
+        with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
+            metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
@@ -302,6 +312,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
+    trainer._generate = generate_with_advice(trainer._generate)
     trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
@@ -319,6 +330,17 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     else:
         check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
+
+
+def generate_with_advice(generate):
+    """TRL's function that samples a rollout, which says what to try where memory runs out."""
+    advice = "a new run with a lower --max_completion_length, fewer completions a step, or --use_vllm colocate"
+
+    def sample(*args, **kwargs):
+        with room_for("while sampling", advice):
+            return generate(*args, **kwargs)
+
+    return sample
 
 
 def check_padding(trainer) -> None:

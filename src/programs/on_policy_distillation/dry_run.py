@@ -5,9 +5,10 @@ import os
 from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.networks.models import settle_model, settle_precision, shaped_network
+from parts.running.fit import settle_sizes
 from parts.running.plan import changed_settings, print_plan
 from programs.on_policy_distillation.inputs import load_inputs, validate
-from programs.on_policy_distillation.memory import distillation_memory, local_sources
+from programs.on_policy_distillation.memory import local_sources, sizes_of_run
 from programs.on_policy_distillation.models import student_learning_rate
 from programs.on_policy_distillation.settings import Config, offpolicy_rows
 
@@ -22,10 +23,11 @@ def print_distillation_plan(config: Config) -> None:
     settle_precision(config, torch.device(device_name(config)))
     inputs = load_inputs(config)
     rows = inputs.rows
+    sizes = sizes_of_run(config, rows, size)
+    fit = settle_sizes(config, device_name(config), sizes)
     prompts = [row["prompt"] for row in rows + inputs.held_out]
     networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
     counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
-    longest = max(len(row["prompt_ids"]) for row in rows)
     fresh = config.batch_size - offpolicy_rows(config)
     plan = {
         "batch": {
@@ -34,7 +36,7 @@ def print_distillation_plan(config: Config) -> None:
             "completions_per_step": config.batch_size,
             "prompts": len(rows),
             "held_out_prompts": len(inputs.held_out),
-            "longest_prompt_tokens": longest,
+            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
             "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
             "sampled_completions_per_step": fresh,
             "completions_of_the_data_per_step": offpolicy_rows(config),
@@ -45,4 +47,4 @@ def print_distillation_plan(config: Config) -> None:
         "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
     }
     settings = changed_settings(config, lr=student_learning_rate(config, counts[config.model]))
-    print_plan(device_name(config), plan, distillation_memory(config, networks, longest, size), settings)
+    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)

@@ -28,9 +28,9 @@ def load_reward(config: Config) -> Reward:
     return reward
 
 
-def load_models(config: Config, device, checkpoint: Path | None = None) -> DistillationModels:
+def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> DistillationModels:
     """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
-    tokenizer = load_tokenizer(config)
+    tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     if config.gradient_checkpointing:
         policy.activation_checkpointing_enable({"use_reentrant": False})

@@ -5,15 +5,17 @@ import sys
 import time
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
-from parts.foundation.messages import RewardError
+from parts.foundation.messages import RewardError, room_for
 from parts.foundation.processes import start_processes, world
 from parts.networks.models import settle_model, settle_precision
 from parts.running.checkpoints import find_checkpoint, restore
+from parts.running.fit import LOADING, settle_or_refuse
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.on_policy_distillation.dry_run import print_distillation_plan
 from programs.on_policy_distillation.inputs import load_inputs, validate
+from programs.on_policy_distillation.memory import sizes_of_run
 from programs.on_policy_distillation.metrics import DistillationLog, evaluate
 from programs.on_policy_distillation.models import load_models, make_optimizer
 from programs.on_policy_distillation.settings import Config, parse_config
@@ -30,11 +32,13 @@ def train(config: Config) -> int:
     seed_generators(config)
     inputs = load_inputs(config)
     checkpoint = find_checkpoint(config)
-    models = load_models(config, device, checkpoint)
-    validate(config, inputs=inputs, models=models)
-    optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
-    state = restore(config, models, optimizer, scaler, checkpoint)
-    engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
+    settle_or_refuse(config, str(device), sizes_of_run(config, inputs.rows, world()[1]))
+    with room_for(*LOADING):
+        models = load_models(config, device, checkpoint, inputs.tokenizer)
+        validate(config, inputs=inputs, models=models)
+        optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
+        state = restore(config, models, optimizer, scaler, checkpoint)
+        engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
 
     def evaluate_held_out(step: int) -> tuple[dict, list[dict]]:
         engine.sync(step)
@@ -48,7 +52,7 @@ def train(config: Config) -> int:
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
     config = parse_config(argv)
-    quiet_environment()
+    quiet_environment(config.rollout_engine == "vllm")
     if config.dry_run:
         print_distillation_plan(config)
         return 0

@@ -80,7 +80,11 @@ class Config(RolloutSettings):
         free=True,
     )
     logits_chunk: int = setting(
-        2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
+        2**25,
+        "logits (tokens x vocabulary) that exist at once, of each model",
+        positive=True,
+        free=True,
+        auto="what memory holds, at most 33554432",
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights, or as --model)")
     # logs and checkpoints

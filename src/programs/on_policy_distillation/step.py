@@ -3,6 +3,7 @@
 import math
 import time
 
+from parts.foundation.messages import room_for
 from parts.foundation.processes import stop_before_update, sum_over_processes
 from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
@@ -10,7 +11,7 @@ from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
-from parts.running.progress import note_advantages
+from parts.running.progress import note_advantages, sampling_advice, update_advice
 from programs.on_policy_distillation.advantages import distillation_advantages
 from programs.on_policy_distillation.metrics import batch_metrics
 from programs.on_policy_distillation.objective import COMPARED
@@ -26,13 +27,15 @@ def train_step(config: Config, models, engine, reward, rows: list[dict], optimiz
     """Do one step; returns its metrics, its samples, and the fields of the state after it."""
     timer = {}
     engine.sync(state.step)
-    samples, prompts = rollout_batch(config, models, engine, reward, rows, state.step, state.prompts, timer)
+    with room_for("while sampling", sampling_advice(config), before_update=True):
+        samples, prompts = rollout_batch(config, models, engine, reward, rows, state.step, state.prompts, timer)
     begin = time.perf_counter()
-    batch = make_experience(config, models, samples, config.kl_coef)
-    note_advantages(samples, batch)
-    metrics = batch_metrics(config, batch, samples, timer)
-    stop_before_update()
-    measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
+    with room_for("in the update", update_advice(config)):
+        batch = make_experience(config, models, samples, config.kl_coef)
+        note_advantages(samples, batch)
+        metrics = batch_metrics(config, batch, samples, timer)
+        stop_before_update()
+        measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
     timer["update"] = time.perf_counter() - begin
     metrics |= measured | {f"time/{phase}": seconds for phase, seconds in timer.items()}
     return metrics, samples, {"prompts": prompts, "bad": bad}

@@ -6,9 +6,10 @@ from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.learning.optimizer import learning_rates
 from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
+from parts.running.fit import settle_sizes
 from parts.running.plan import changed_settings, print_plan
 from programs.ppo_train.inputs import load_inputs, validate
-from programs.ppo_train.memory import memory_estimate
+from programs.ppo_train.memory import sizes_of_run
 from programs.ppo_train.settings import Config
 
 
@@ -26,6 +27,8 @@ def dry_run(config: Config) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     inputs.prepare_play(config, end_and_pad_ids(config, model, inputs.tokenizer)[0])
     rows, setup = inputs.rows, inputs.setup
+    sizes = sizes_of_run(config, rows, size)
+    fit = settle_sizes(config, device_name(config), sizes)
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "batch": {
@@ -51,4 +54,4 @@ def dry_run(config: Config) -> None:
             "conversation_tokens": config.conversation_tokens,
         }
     settings = changed_settings(config, lr=lr, critic_lr=critic_lr)
-    print_plan(device_name(config), plan, memory_estimate(config, model, rows, size), settings)
+    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)

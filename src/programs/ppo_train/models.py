@@ -44,11 +44,11 @@ def make_critic(config: Config, policy, device):
     return critic
 
 
-def load_models(config: Config, device, checkpoint: Path | None = None) -> Models:
+def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> Models:
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
     from transformers import AutoModelForCausalLM
 
-    tokenizer = load_tokenizer(config)
+    tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:

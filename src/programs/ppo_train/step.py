@@ -2,6 +2,7 @@
 
 import time
 
+from parts.foundation.messages import room_for
 from parts.foundation.processes import stop_before_update, sum_over_processes
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
@@ -10,7 +11,7 @@ from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
 from parts.networks.models import Models, as_reference, autocast
 from parts.running.checkpoints import TrainState
-from parts.running.progress import note_advantages
+from parts.running.progress import note_advantages, sampling_advice, update_advice
 from programs.ppo_train.chosen_tokens import chosen_tokens, draws
 from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config
@@ -25,13 +26,15 @@ KL_STATISTICS = {"kl/ref": "mean", "kl/ref_completion": "sum"}
 def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scaler, state: TrainState):
     """Do one step; returns its metrics, its samples, and the fields of the state after it."""
     timer = {}
-    samples, drawn = sampler.rollout(state.step, timer)  # all processes share the prompts, each gets the whole batch
+    with room_for("while sampling", sampling_advice(config), before_update=True):
+        samples, drawn = sampler.rollout(state.step, timer)  # processes share the prompts, each gets the whole batch
     begin = time.perf_counter()
-    batch = make_experience(config, models, samples, state.kl_coef)
-    note_advantages(samples, batch)
-    metrics = sample_metrics(config, batch, drawn, timer)
-    stop_before_update()
-    measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
+    with room_for("in the update", update_advice(config)):
+        batch = make_experience(config, models, samples, state.kl_coef)
+        note_advantages(samples, batch)
+        metrics = sample_metrics(config, batch, drawn, timer)
+        stop_before_update()
+        measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
     metrics |= measured | sampler.metrics()
     timer["update"] = time.perf_counter() - begin
     metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}

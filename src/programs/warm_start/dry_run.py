@@ -1,18 +1,22 @@
 """--dry_run: settings, what a round samples and trains, memory."""
 
+import copy
 import dataclasses
+import functools
 import math
 
 from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.networks.models import settle_precision, shaped_network
+from parts.rewards.text_servers import is_server
+from parts.running.fit import SAMPLING, UPDATE, Sizes, is_chosen_here, ladder, lighter_settings, settle_sizes
 from parts.running.memory import (
     backward_peak,
-    decoder_shape,
     head_bytes,
     network_bytes,
     pass_of_rows,
     sampling_bytes,
+    shape_of,
 )
 from parts.running.plan import changed_settings, print_plan
 from programs.warm_start.settings import Config, settled_training
@@ -22,19 +26,53 @@ TILE = 32_768  # vocabulary of a piece of TRL's output layer
 TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
 
 
-def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
-    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted, a teacher is not."""
-    parameters = sum(p.numel() for p in model.parameters())
-    shape, (_, micro) = decoder_shape(model.config.get_text_config().to_dict()), settled_training(config, parameters)
+def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
+    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted.
+
+    Args:
+        model: the network on the meta device.
+        teacher: a local one, the same way, else None; the model is not in memory while it samples.
+        prompt: tokens of the longest prompt.
+    """
+    parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
+    if not shape:
+        return {}
+    longest, (_, micro) = prompt + config.max_new_tokens, settled_training(config, parameters)
     run = pass_of_rows(config, model, micro, longest * (4 if config.packing else 1))
     kept, gradients = network_bytes(config, shape, parameters)
     head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
-    prompts = dataclasses.replace(run, rows=config.rollout_batch_size, length=longest - config.max_new_tokens)
+    rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
+    prompts = dataclasses.replace(run, rows=rows, length=prompt)
+    peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
+    if teacher and (other := shape_of(teacher)):
+        weights = sum(p.numel() for p in teacher.parameters()) * run.compute
+        peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
     return {
         "weights, gradients and optimizer": kept + gradients,
-        "peak of training": kept + gradients + backward_peak(shape, run, head),
-        "peak of sampling": parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens),
+        UPDATE: kept + gradients + backward_peak(shape, run, head),
+        SAMPLING: max(peaks),
     }
+
+
+def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
+    """What may be chosen by the memory that is free: how many completions are sampled at once."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+    local = config.teacher and not is_server(config.teacher)
+    teacher = shaped_network(config, config.teacher) if local else None
+    recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
+
+    def choices(changed: Config, heed: bool) -> dict[str, list[dict]]:
+        open_here = not heed or is_chosen_here(changed, "rollout_batch_size")
+        counts = ladder(changed.rollout_batch_size, 1) if open_here else [changed.rollout_batch_size]
+        return {UPDATE: [{}], SAMPLING: [{"rollout_batch_size": count} for count in counts]}
+
+    return Sizes(
+        estimate=functools.partial(warm_start_memory, model=model, teacher=teacher, prompt=prompt),
+        choices=choices,
+        text=lambda changed: f"{changed.rollout_batch_size} completions sampled at once",
+        lighter=lighter_settings(config, "max_new_tokens", recompute, bits=False),
+        aside=config.vllm_memory if config.rollout_engine == "vllm" else 0.0,
+    )
 
 
 def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
@@ -45,6 +83,8 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     lr, micro = settled_training(config, parameters)
+    sizes = sizes_of_run(config, rows + held_out)
+    fit = settle_sizes(copy.copy(config), device_name(config), sizes)
     longest = max(len(row["prompt_ids"]) for row in rows + held_out)
     measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
     round_prompts = min(config.prompts_per_round, len(rows))
@@ -68,6 +108,6 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
         "parameters": parameters,
     }
-    memory = warm_start_memory(config, model, longest + config.max_new_tokens)
-    print_plan(device_name(config), plan, memory, changed_settings(config, lr=lr, micro_batch_size=micro))
+    settings = changed_settings(config, lr=lr, micro_batch_size=micro)
+    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
     return 0

@@ -1,5 +1,6 @@
 """The rounds and the command line."""
 
+import copy
 import json
 import random
 import shutil
@@ -10,8 +11,9 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
 from parts.foundation.processes import start_processes
 from parts.networks.models import check_context, load_tokenizer, settle_model, settle_precision
+from parts.running.fit import settle_or_refuse
 from parts.running.output_folder import check_folder, make_folder, write_settings
-from programs.warm_start.dry_run import print_warm_start_plan
+from programs.warm_start.dry_run import print_warm_start_plan, sizes_of_run
 from programs.warm_start.handover import hand_over, rl_command
 from programs.warm_start.leaks import check_leaks
 from programs.warm_start.measure import faults_of_rounds, measure, obstacles, widens
@@ -160,9 +162,12 @@ def train(config: Config) -> int:
         set_seed(config.seed)
     tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
     check_folder(config)
+    chosen = copy.copy(config)  # the parts of samples on disk stay as large as the setting says
+    settle_or_refuse(chosen, str(device), sizes_of_run(chosen, rows + held_out))
     make_folder(config)
     write_settings(config)
-    shop = Workshop(config, device, tokenizer, reward, without_solutions(config, rows), held_out)
+    given = config, device, tokenizer, reward, without_solutions(config, rows), held_out
+    shop = Workshop(*given, at_once=chosen.rollout_batch_size)
     try:
         check_context(config, shop.load(config.rounds), rows + held_out)
         return conclude(shop, run_rounds(shop, rows))
@@ -177,7 +182,7 @@ def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     check_warm_start(config)
-    quiet_environment()
+    quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)
     if config.dry_run:
         tokenizer, _, rows, held_out = load_prompts_and_reward(config)

@@ -90,7 +90,9 @@ class Config(RunSettings):
         32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
     )
     batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
-    micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
+    micro_batch_size: int = setting(
+        0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)", free=True
+    )
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")

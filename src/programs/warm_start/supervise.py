@@ -5,7 +5,7 @@ import math
 import shutil
 from pathlib import Path
 
-from parts.foundation.messages import DivergedError, UserError, need, say
+from parts.foundation.messages import DivergedError, UserError, need, room_for, say
 from parts.foundation.processes import StopRequest
 from parts.networks.models import Models, load_tokenizer, save_tokenizer
 from parts.running.output_folder import write_folder
@@ -152,15 +152,9 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
 
 def run_sft(trainer, folder: Path) -> None:
     """Call TRL's train() from the newest checkpoint, and say in the user's words what ends it early."""
-    import torch
-
-    try:
+    advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
+    with room_for("in training", advice):
         trainer.train(resume_from_checkpoint=newest_checkpoint(folder))
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a micro-batch; try "
-            "--micro_batch_size 1, --gradient_checkpointing or --lora_rank 16"
-        ) from error
 
 
 def write_policy(models: Models, folder: Path) -> None:

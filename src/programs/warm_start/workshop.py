@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import encode_prompt
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import MemoryShortage, UserError, need, room_for, say
 from parts.foundation.processes import StopRequest
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
@@ -30,13 +30,23 @@ class Workshop:
     Args:
         rows: training prompts without solutions.
         held_out: prompts that the pass rate is taken on.
+        at_once: completions that are sampled together; halved where memory runs out.
     """
 
-    def __init__(self, config: Config, device, tokenizer, reward: Reward, rows: list[dict], held_out: list[dict]):
+    def __init__(
+        self,
+        config: Config,
+        device,
+        tokenizer,
+        reward: Reward,
+        rows: list[dict],
+        held_out: list[dict],
+        at_once: int = 0,
+    ):
         self.config, self.device, self.tokenizer, self.reward = config, device, tokenizer, reward
         self.rows, self.held_out, self.stop = rows, held_out, StopRequest()
         self.models, self.source, self.vllm = None, None, None
-        self.folder = Path(config.output_dir)
+        self.folder, self.at_once = Path(config.output_dir), at_once or config.rollout_batch_size
 
     def round_folder(self, number: int) -> Path:
         """Where a round's files are; round 0 is the model as it came."""
@@ -96,27 +106,41 @@ class Workshop:
         """A function that samples and scores one completion of each row with the policy after a round."""
         engine = self.engine(number, temperature)
 
-        def sample(rows: list[dict], noise) -> list[dict]:
-            return collect(engine.config, self.models, engine, self.reward, rows, noise, {})
+        return lambda rows, noise: self.samples(self.models, engine, self.reward, rows, noise)
 
-        return sample
+    def samples(self, models: Models, engine, reward: Reward, rows: list[dict], noise) -> list[dict]:
+        """One scored completion of each row, in smaller batches where memory runs out."""
+        while True:
+            engine.config = dataclasses.replace(engine.config, rollout_batch_size=self.at_once)
+            advice = f"a new run with a lower --max_new_tokens than {engine.config.max_new_tokens}"
+            try:
+                with room_for("while sampling", advice):
+                    return collect(engine.config, models, engine, reward, rows, noise, {})
+            except MemoryShortage:
+                if self.at_once == 1 or engine is self.vllm:
+                    raise
+            self.at_once //= 2
+            say(f"out of memory while sampling; going on with {self.at_once} completions at once")
 
 
 class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
 
     def __init__(self, shop: Workshop):
+
         config = shop.config
         shop.release()
         self.config = dataclasses.replace(
             config, model=config.teacher, chat_template="", lora_rank=0, temperature=config.sample_temperature
         )
-        self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
-        self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
+        with room_for("while the teacher was loaded", "a smaller --teacher, or one behind a server"):
+            self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
+        self.engine, self.shop = HFEngine(self.config, self.models), shop
 
     def sample(self, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row."""
-        return collect(self.config, self.models, self.engine, self.reward, [*map(self.row, rows)], noise, {})
+        shop, asked = self.shop, [*map(self.row, rows)]
+        return shop.samples(self.models, self.engine, shop.reward, asked, noise)
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
