@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from parts.data.held_out import mark_trained
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.processes import wait_passively
 from parts.foundation.settings import parse_flags
 from parts.learning.idle_settings import idle_settings
 from parts.rewards.reward_forms import full_spec
@@ -213,6 +214,7 @@ def trainer_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     args, rest = trainer_parser().parse_known_args(argv)
+    wait_passively()  # the page and its check inherit it
     report, before = {}, {number: signal.signal(number, stop) for number in STOPS}
     try:
         code = new_trainer(args, rest, report)
