@@ -112,11 +112,14 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     return result
 
 
+ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
+
+
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
     """The new text and the report of a YAML file with the settings of a TRL config."""
     job = YamlJob(file, text)
     config = config or config_of(job)
-    need(config, f"got {file} without --config_class; expected GRPOConfig, SFTConfig or another of TRL's")
+    need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
     run, report = run_of(job, config, version), Report()
     migrate_yaml(job, run, report)
@@ -215,12 +218,17 @@ def run(args: argparse.Namespace) -> int:
     if before:
         tell(f"{args.file} was migrated before, from {before[0]} to {before[1]}: nothing changes")
         return 0
+    if path.suffix in (".yaml", ".yml") and ACCELERATE & {word.key for word in YamlJob(args.file, text).words}:
+        tell(
+            f"{args.file} is a file of accelerate, without a setting of TRL: nothing changes; `accelerate test` tries it"
+        )
+        return 0
     is_python = path.suffix in (".py", ".ipynb")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
     is_trl = package == "trl" or args.config_class or is_python
     need(
         not is_trl or is_python or path.suffix in (".yaml", ".yml"),
-        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml",
+        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml; try its flags as a YAML file, KEY: VALUE",
     )
     if is_python:
         result = migrate_python(args.file, text, version)

@@ -135,6 +135,16 @@ class PythonSource:
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, kinds)}
 
+    def fields(self, name: str) -> dict[str, ast.expr]:
+        """Defaults of the fields that a class of the file declares, as of a dataclass."""
+        values = {}
+        for item in getattr(self.definitions.get(name), "body", []):
+            if isinstance(item, ast.AnnAssign) and item.value and isinstance(item.target, ast.Name):
+                made = isinstance(item.value, ast.Call) and self.name_of(item.value) == "field"
+                default = [k.value for k in item.value.keywords if k.arg == "default"] if made else [item.value]
+                values[item.target.id] = (default or [item.value])[0]
+        return values
+
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
         """Names that are bound once, and not changed by an item, an attribute or a method."""

@@ -44,7 +44,7 @@ def since_of(config: str, name: str, version: str) -> str:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
-    for name in (*run.arguments, *run.attributes):
+    for name in dict.fromkeys((*run.arguments, *run.attributes, *run.of_class)):
         gone = is_gone(run.config, name)
         if not gone:
             continue
@@ -162,6 +162,12 @@ def add_to_call(run: TrlRun, call: ast.Call, additions: list[Change], report: Re
 def offer_to_read(run: TrlRun, name: str) -> str:
     """The command that migrates the file that a dictionary is read from."""
     node = run.source.resolved(run.unseen[0])
+    dictionaries = [call for call in run.source.calls.get("dict", []) if not call.args]
+    nodes = [
+        n for n in ast.walk(run.source.tree) if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == name
+    ]
+    if any(isinstance(n.value, ast.Dict) or n.value in dictionaries for n in nodes):
+        return f"one dictionary {name} with all settings, which nothing changes later"
     files = [
         n.value
         for n in ast.walk(node)

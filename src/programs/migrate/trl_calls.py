@@ -7,8 +7,8 @@ from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import changes, entry_at, newest, numbers
 from programs.migrate.trl_arguments import add_to_call, planned, write_arguments
 from programs.migrate.trl_meanings import Change
-from programs.migrate.trl_models import mend_loading
-from programs.migrate.trl_names import CARRIED, GONE_NAMES, GONE_TRAINERS, LOSSLESS, RENAMED
+from programs.migrate.trl_models import mend_loading, name_unsloth
+from programs.migrate.trl_names import BESIDE_THE_RUN, CARRIED, GONE_NAMES, GONE_TRAINERS, LOSSLESS, RENAMED, TRL_TODAY
 from programs.migrate.trl_prompts import cut_prompts, text_as_it_is
 from programs.migrate.trl_rewards import mend_rewards
 from programs.migrate.trl_run import CONFIGS, UNKNOWN, TrlRun
@@ -23,6 +23,8 @@ PLACES = {  # the first arguments of a trainer, by their places
 NEW_ARGUMENTS = {"tokenizer": "processing_class", "reward_model": "reward_funcs", "config": "args"} | {
     "reward_processing_class": "reward_processing_classes"
 }
+ARGUMENTS_WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
+COPYING = {"replace", "deepcopy", "copy", "make", "partial"}  # calls that make a config of another one
 
 
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
@@ -83,6 +85,7 @@ class TrlMigration:
                 self.trainer(trainer, call)
         self.lone_configs()
         self.imports["transformers"] |= mend_loading(self.source, self.version, self.report)
+        name_unsloth(self.source, self.report)
         self.names()
         self.add_imports()
         return self.report
@@ -102,7 +105,8 @@ class TrlMigration:
         run = TrlRun(source, config, self.version, made)
         moved = self.moved_arguments(trainer, arguments, run)
         plan = planned(run, report)
-        new_class = cut_prompts(run, trainer, plan, report) or text_as_it_is(run, trainer, moved, arguments)
+        base = source.code(call.func)
+        new_class = cut_prompts(run, base, plan, report) or text_as_it_is(run, base, moved, arguments)
         plan |= moved
         place = source.place(source.span(call)[0])
         if made is not None and id(made) not in self.done:
@@ -110,18 +114,37 @@ class TrlMigration:
         elif made is None and node is None and not unseen:
             self.add_config(run, trainer, call, plan)
         elif made is None:
-            shown = source.code(node) if node is not None else f"**{source.code(unseen[0])}"
-            why = "made at run time: its settings cannot be seen"
-            nearest = (
-                f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {config}"
-            )
-            report.refuse(place, f"args={shown}", why, nearest)
+            self.unseen_config(run, place, node, unseen, new_class)
         self.edit_trainer(trainer, call, arguments, new_class)
+        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
+        if overridden := [name for name in methods if name != "__init__"]:
+            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
+            report.refuse(place, f"{base}.{', '.join(overridden)}", why, "a comparison with the methods of today's")
+        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
+            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
+            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
         if config in ("GRPOConfig", "RLOOConfig", "OnlineDPOConfig"):
             rewards = arguments["reward_funcs"].value if "reward_funcs" in arguments else None
             if rewards is None and "reward_funcs" in PLACES.get(trainer, ()) and len(call.args) > 1:
                 rewards = call.args[1]
             mend_rewards(source, rewards, report)
+
+    def unseen_config(self, run: TrlRun, place: str, node, unseen: list, new_class: str | None) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look for them."""
+        shown = self.source.code(node) if node is not None else f"**{self.source.code(unseen[0])}"
+        maker = self.source.resolved(node)
+        nearest = (
+            f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {run.config}"
+        )
+        if isinstance(maker, ast.Call) and self.source.name_of(maker) in COPYING:
+            nearest = f"one call {run.config}(…) with all settings, in the place of {self.source.code(maker)}"
+        self.report.refuse(place, f"args={shown}", "made at run time: its settings cannot be seen", nearest)
+        limit = run.value("max_prompt_length")
+        if new_class and isinstance(limit, int):
+            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+            self.report.refuse(
+                place, "max_prompt_length", why, f"the number of the settings for the {limit} of the class"
+            )
 
     def config(self, run: TrlRun, call: ast.Call, plan: dict[str, Change]) -> None:
         """Edit the call of a config, once."""
@@ -163,7 +186,7 @@ class TrlMigration:
         table, moved = changes("trl")["trainers"].get(trainer, {}), {}
         for name, argument in arguments.items():
             entry = entry_at(table.get(name, []), newest("trl"))
-            if not entry or not entry.get("gone") or name in NEW_ARGUMENTS or name in LOSSLESS or name == "model_init":
+            if not entry or not entry.get("gone") or name in (*NEW_ARGUMENTS, *LOSSLESS, *ARGUMENTS_WITHOUT_EQUAL):
                 continue
             new, text = RENAMED.get(name) or name, self.source.code(argument.value)
             run.of_trainer[name] = argument
@@ -187,24 +210,20 @@ class TrlMigration:
                 row = Row(f"{new}={source.code(argument.value)}", since, f"the new name of {name}", "TypeError")
                 report.edit(argument.start, argument.name_end, text, row)
                 continue
-            if name in ("judge", "model_init"):
-                near = {"judge": "a reward function that asks the judge", "model_init": "model="}[name]
-                report.refuse(source.place(argument.start), name, f"gone since {since}", near)
+            if name in ARGUMENTS_WITHOUT_EQUAL:
+                report.refuse(source.place(argument.start), name, f"gone since {since}", ARGUMENTS_WITHOUT_EQUAL[name])
             row = Row("", since, f"{name} is no argument of {trainer}", "TypeError")
             report.edit(*source.removal(argument), "", row)
         if trainer == "SFTTrainer" and "formatting_func" in arguments and numbers(self.version) < (0, 17):
             self.format_rows(arguments)
         if new_class:
-            name, text = new_class
-            self.insert_class(call, name, text)
+            name = self.insert_class(trainer, call, new_class)
             start, end = source.span(call.func)
             why = "as the class above does: " + (
                 "texts got no end token" if trainer == "SFTTrainer" else "prompts were cut"
             )
             row = Row(f"{name}(…)", "0.17" if trainer == "SFTTrainer" else "0.28", why, "another text")
             report.edit(start, end, name, row)
-            if isinstance(call.func, ast.Attribute):
-                self.imports["trl"].add(trainer)
 
     def format_rows(self, arguments: dict) -> None:
         """A formatting_func that took a batch and returned its texts, for one row."""
@@ -222,16 +241,33 @@ class TrlMigration:
             row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
             self.report.edit(*source.span(argument.value), text, row)
 
-    def insert_class(self, call: ast.Call, name: str, text: str) -> None:
-        """Put a class behind the last import at the top of the file, once."""
-        if any(f"class {name}(" in edit.text for edit in self.report.edits):
-            return
-        imports = [n for n in self.source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        inside = [n for n in imports if n.lineno < call.lineno]
-        end = self.source.span(inside[-1])[1] if inside else 0
-        line_end = self.source.text.find("\n", end)
-        end = len(self.source.text) if line_end < 0 else line_end
-        self.report.edit(end, end, text.rstrip("\n"), None)
+    def insert_class(self, trainer: str, call: ast.Call, text: str) -> str:
+        """Put a class behind the imports at the top of the file, or behind the script's own trainer; returns its name.
+
+        A class of the same text serves several trainers.
+        """
+        source, base = self.source, self.source.code(call.func)
+        stem = base.split(".")[-1] + ("WithoutEndToken" if trainer == "SFTTrainer" else "WithCutPrompts")
+        definition, (_, _, statement) = (
+            source.definitions.get(base),
+            source.imports.get(base.split(".")[0], ("", "", None)),
+        )
+        if definition is None and statement not in source.tree.body:  # imported inside a function
+            text = f"\nfrom trl import {trainer}{f' as {base}' if base != trainer else ''}{text}"
+        for name in (stem, *(f"{stem}{number}" for number in range(2, 10))):
+            written = text.rstrip("\n").replace("{name}", name)
+            others = [edit.text for edit in self.report.edits if f"class {name}(" in edit.text]
+            if written in others:
+                return name
+            if not others:
+                break
+        before = [n for n in source.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and n.lineno < call.lineno]
+        before += [n for n in source.tree.body if n is definition]
+        end = max((source.span(node)[1] for node in before), default=0)
+        line_end = source.text.find("\n", end)
+        end = len(source.text) if line_end < 0 else line_end
+        self.report.edit(end, end, written, None)
+        return name
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""
@@ -244,12 +280,14 @@ class TrlMigration:
             if name and run.value(name) is not UNKNOWN:
                 flags[flag] = run.value(name)
         target = GONE_TRAINERS.get(trainer, "scripts/ppo_train.py --advantage rloo")
-        shown = " ".join(f"--{flag} {value}" for flag, value in flags.items())
-        unknown = [n for n in run.arguments if run.value(n) is UNKNOWN]
+        nearest = " ".join([f"python {target}", *(f"--{flag} {value}" for flag, value in flags.items())])
+        carried = {name for names in CARRIED.values() for name in names}
+        beside = [
+            name for name in run.arguments if name not in (carried | BESIDE_THE_RUN) or run.value(name) is UNKNOWN
+        ]
+        if beside:
+            nearest += f" (see --help for {', '.join(beside)})"
         why = f"{trainer} of {self.version} has no successor in TRL"
-        nearest = f"python {target} {shown}".rstrip() + f" (known at run time only: {', '.join(unknown)})" * bool(
-            unknown
-        )
         self.report.refuse(source.place(source.span(call)[0]), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
@@ -262,9 +300,14 @@ class TrlMigration:
             for alias in node.names:
                 entry = entry_at(changes("trl")["modules"].get(alias.name, []), newest("trl"))
                 is_gone_today = not entry or entry.get("gone")
-                if is_gone_today and GONE_NAMES.get(alias.name):
+                known = {*TRL_TODAY, *CONFIGS, *CONFIGS.values()}  # a trainer that is gone is said at its call
+                is_known = alias.name in known or node.module not in ("trl", "trl.trainer")
+                if is_gone_today and alias.name != "*" and (GONE_NAMES.get(alias.name) or not is_known):
                     place = self.source.place(self.source.span(node)[0])
-                    self.report.refuse(place, alias.name, "no longer in trl", GONE_NAMES[alias.name])
+                    nearest = (
+                        GONE_NAMES.get(alias.name) or "its copy in the script, or trl.experimental, which has some"
+                    )
+                    self.report.refuse(place, alias.name, "no longer in trl", nearest)
                 elif not is_gone_today and ("experimental" in entry["at"] or "experimental" in node.module):
                     if entry["at"] != node.module:
                         moved.setdefault(entry["at"], []).append((alias, entry["since"]))

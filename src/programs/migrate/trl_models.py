@@ -56,6 +56,48 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
     return wanted
 
 
+LORA = ("r", "lora_alpha", "lora_dropout", "target_modules", "bias", "use_rslora", "modules_to_save")
+
+
+def name_unsloth(source: PythonSource, report: Report) -> None:
+    """Say that Unsloth replaces code of TRL, and what each of its calls is without it."""
+    for name, (module, _, statement) in source.imports.items():
+        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
+            place = source.place(source.span(statement)[0])
+            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+            report.refuse(place, module, why, "leaving its imports out, with what stands below for its calls")
+            for method, calls in source.calls.items():
+                for call in calls:
+                    function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+                    if getattr(function, "id", "") == name:
+                        report.refuse(
+                            source.place(source.span(call)[0]),
+                            source.code(call.func),
+                            "Unsloth's",
+                            plain(source, call, method),
+                        )
+
+
+def plain(source: PythonSource, call: ast.Call, method: str) -> str:
+    """What a call of Unsloth is with transformers and peft."""
+    given = {name: source.code(argument.value) for name, argument in source.arguments(call)[0].items()}
+    if method == "from_pretrained":
+        model = given.get("model_name") or (source.code(call.args[0]) if call.args else "NAME")
+        bits = next(
+            (n for n in QUANTISED if given.get(n) == "True"), "load_in_4bit" if not {*QUANTISED} & {*given} else ""
+        )
+        quantised = f", quantization_config=BitsAndBytesConfig({bits}=True)" if bits else ""
+        kind = given.get("dtype", '"auto"')
+        loader = f"AutoModelForCausalLM.from_pretrained({model}, dtype={kind}{quantised})"
+        return f"{loader} and AutoTokenizer.from_pretrained({model})"
+    if method == "get_peft_model":
+        settings = ", ".join(f"{name}={given[name]}" for name in LORA if name in given)
+        return f"peft_config=LoraConfig({settings}) as an argument of the trainer"
+    if "bfloat16" in method:
+        return "torch.cuda.is_bf16_supported()"
+    return "leaving it out"
+
+
 def model_kwargs(source: PythonSource) -> list[dict]:
     """Dictionaries that are given as model_init_kwargs, as arguments."""
     nodes = [k.value for calls in source.calls.values() for call in calls for k in call.keywords]
