@@ -219,9 +219,7 @@ def run(args: argparse.Namespace) -> int:
         tell(f"{args.file} was migrated before, from {before[0]} to {before[1]}: nothing changes")
         return 0
     if path.suffix in (".yaml", ".yml") and ACCELERATE & {word.key for word in YamlJob(args.file, text).words}:
-        tell(
-            f"{args.file} is a file of accelerate, without a setting of TRL: nothing changes; `accelerate test` tries it"
-        )
+        tell(f"{args.file} is accelerate's, without a setting of TRL: nothing changes; `accelerate test` tries it")
         return 0
     is_python = path.suffix in (".py", ".ipynb")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")

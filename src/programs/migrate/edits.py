@@ -32,7 +32,9 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        self.edits.append(Edit(start, end, text, row))
+        edit = Edit(start, end, text, row)
+        if start == end or edit not in self.edits:  # two configs may share a dictionary
+            self.edits.append(edit)
 
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}

@@ -88,7 +88,8 @@ def of_sampling(run: TrlRun) -> dict:
     temperature = shown(run, "temperature")
     top_k = shown(run, "top_k")
     if no_division:
-        top_k = 50 if run.value("use_vllm") in (False, None) else 0
+        vllm = run.value("use_vllm")
+        top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else 0 if vllm else 50
     kl = "none" if run.value("beta") == 0 else "k3"
     if kl == "k3" and run.value("use_bias_correction_kl"):
         kl = "k3 x ratio"

@@ -11,6 +11,7 @@ from parts.foundation.messages import UserError
 from programs.migrate.edits import Edit, edited
 
 MAGIC = re.compile(r"(\s*)[%!](.*)")
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 
 
@@ -157,19 +158,55 @@ class PythonSource:
                     values[target.id] = node.value
         return {name: value for name, value in values.items() if bound.count(name) == 1}
 
+    def is_global(self, node: ast.expr) -> bool:
+        """Whether all names of an expression are the module's."""
+        local = [n for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS) for n in ast.walk(f)]
+        inside = {name for n in local for name in bound_names(n)}
+        return not any(isinstance(n, ast.Name) and n.id in inside for n in ast.walk(node))
+
+    def statement_of(self, node: ast.expr) -> ast.stmt:
+        """The innermost statement around an expression."""
+        start, _ = self.span(node)
+        around = [
+            n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.span(n)[0] <= start < self.span(n)[1]
+        ]
+        return max(around, key=lambda n: self.span(n)[0])
+
+    def function_of(self, node: ast.expr) -> ast.AST | None:
+        """The innermost function around an expression."""
+        start, _ = self.span(node)
+        functions = [f for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS)]
+        around = [f for f in functions if self.span(f)[0] <= start < self.span(f)[1]]
+        return max(around, key=lambda f: self.span(f)[0], default=None)
+
     def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
         """Assignments `config.name = value` to the object that a call makes."""
-        names = {
-            node.targets[0].id
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Assign) and node.value is call and isinstance(node.targets[0], ast.Name)
-        }
+        names = {name for name in self.assigned_names if call in self.bound_to(name)}
         return {
             target.attr: node
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
             if isinstance(target.value, ast.Name) and target.value.id in names
         }
+
+    @cached_property
+    def assigned_names(self) -> dict[str, list[ast.expr]]:
+        values = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values.setdefault(node.targets[0].id, []).append(node.value)
+        return values
+
+    def bound_to(self, name: str) -> list[ast.expr]:
+        """All that is assigned to a name."""
+        return self.assigned_names.get(name, [])
+
+    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
+        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
+        names = {name for name in self.assigned_names if call in self.bound_to(name)}
+        objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
+        objects += [(change, change.func) for change in self.calls.get("update", [])]
+        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
 
     def resolved(self, node):
         """An expression, or that which the name of a constant stands for."""
@@ -192,20 +229,33 @@ class PythonSource:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
         arguments, unseen = {}, []
         for keyword in call.keywords:
-            spread = self.resolved(keyword.value)
             start, end = self.span(keyword)
             if keyword.arg:
                 arguments[keyword.arg] = Argument(keyword.arg, keyword.value, start, start + len(keyword.arg), end)
-            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                for key, value in zip(spread.keys, spread.values, strict=True):
-                    (first, name_end), (_, last) = self.span(key), self.span(value)
-                    arguments[str(key.value)] = Argument(str(key.value), value, first, name_end, last, quoted=True)
-            elif isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
-                inside, hidden = self.arguments(spread)
-                arguments, unseen = arguments | inside, unseen + hidden
             else:
-                unseen.append(keyword.value)
+                inside, hidden = self.items(keyword.value)
+                arguments, unseen = arguments | inside, unseen + hidden
         return arguments, unseen
+
+    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
+        spread = self.resolved(node)
+        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
+            return self.arguments(spread)
+        parts = [(None, spread.left), (None, spread.right)] if is_merge(spread) else []
+        if isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
+            parts = [*zip(spread.keys, spread.values, strict=True)]
+        elif not parts:
+            return {}, [node]
+        items, unseen = {}, []
+        for key, value in parts:
+            if key is None:
+                inside, hidden = self.items(value)
+                items, unseen = items | inside, unseen + hidden
+            else:
+                (first, name_end), (_, last) = self.span(key), self.span(value)
+                items[str(key.value)] = Argument(str(key.value), value, first, name_end, last, quoted=True)
+        return items, unseen
 
     def removal(self, argument: Argument) -> tuple[int, int]:
         """What to cut with an argument: its comma, and its line where it stands alone on it."""
@@ -252,6 +302,10 @@ class PythonSource:
             ]
             edits.insert(0, Edit(last, last, ","))
         return edits
+
+
+def is_merge(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
 
 
 def runnable(name: str, text: str) -> str:

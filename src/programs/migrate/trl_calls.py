@@ -13,11 +13,13 @@ from programs.migrate.trl_prompts import cut_prompts, text_as_it_is
 from programs.migrate.trl_rewards import mend_rewards
 from programs.migrate.trl_run import CONFIGS, UNKNOWN, TrlRun
 
-PLACES = {  # the first arguments of a trainer, by their places
+PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
     "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
     "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
     "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "DPOTrainer": ("model", "ref_model"),
+    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "KTOTrainer": ("model", "ref_model", "args"),
+    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
     "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
 }
 NEW_ARGUMENTS = {"tokenizer": "processing_class", "reward_model": "reward_funcs", "config": "args"} | {
@@ -94,8 +96,16 @@ class TrlMigration:
         """Configs that no trainer of this file takes, as those that a function returns."""
         for config in CONFIGS.values():
             for call in self.source.calls.get(config, []):
-                if id(call) not in self.done and config not in ("PPOConfig", "PPOv2Config"):
-                    self.config(TrlRun(self.source, config, self.version, call), call, {})
+                if id(call) in self.done or config in ("PPOConfig", "PPOv2Config"):
+                    continue
+                run = TrlRun(self.source, config, self.version, call)
+                plan = planned(run, self.report)
+                if cut_prompts(run, "", plan, Report()) and run.has("max_prompt_length"):
+                    place, shown = self.source.place(self.source.span(call)[0]), run.text("max_prompt_length")
+                    why = "prompts are no longer cut, and the trainer of this config cannot be seen"
+                    nearest = "rows that are short enough, or this number in the class that cuts prompts"
+                    self.report.refuse(place, f"max_prompt_length={shown}", why, nearest)
+                self.config(run, call, plan)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
         source, report = self.source, self.report
@@ -109,6 +119,10 @@ class TrlMigration:
         new_class = cut_prompts(run, base, plan, report) or text_as_it_is(run, base, moved, arguments)
         plan |= moved
         place = source.place(source.span(call)[0])
+        first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        if len(call.args) > len(first):
+            shown, why = source.code(call.args[len(first)]), f"{trainer}'s arguments have other places today"
+            report.refuse(place, shown, why, "NAME=VALUE for each argument")
         if made is not None and id(made) not in self.done:
             self.config(run, made, plan)
         elif made is None and node is None and not unseen:
@@ -116,6 +130,8 @@ class TrlMigration:
         elif made is None:
             self.unseen_config(run, place, node, unseen, new_class)
         self.edit_trainer(trainer, call, arguments, new_class)
+        if new_class and "self.longest_prompt" in new_class:
+            self.set_longest_prompt(run, call)
         methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
         if overridden := [name for name in methods if name != "__init__"]:
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"
@@ -129,15 +145,29 @@ class TrlMigration:
                 rewards = call.args[1]
             mend_rewards(source, rewards, report)
 
+    def set_longest_prompt(self, run: TrlRun, call: ast.Call) -> None:
+        """Give the class that cuts prompts a limit that only the function of the trainer knows."""
+        source, node, statement = self.source, run.node("max_prompt_length"), self.source.statement_of(call)
+        start = source.span(statement)[0]
+        if source.function_of(node) is not source.function_of(call) or source.text[:start].split("\n")[-1].strip():
+            shown = f"max_prompt_length={source.code(node)}"
+            nearest = "longest_prompt = NUMBER in the class that cuts prompts"
+            self.report.refuse(source.place(start), shown, "known inside a function only", nearest)
+            return
+        name = next(edit.text for edit in reversed(self.report.edits) if edit.start == source.span(call.func)[0])
+        text = f"{name}.longest_prompt = {source.code(node)}\n{' ' * statement.col_offset}"
+        self.report.edit(start, start, text)
+
     def unseen_config(self, run: TrlRun, place: str, node, unseen: list, new_class: str | None) -> None:
         """Say that the settings of a trainer cannot be seen, and where to look for them."""
         shown = self.source.code(node) if node is not None else f"**{self.source.code(unseen[0])}"
-        maker = self.source.resolved(node)
+        makers = self.source.bound_to(getattr(node, "id", "")) or [node]
         nearest = (
             f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {run.config}"
         )
-        if isinstance(maker, ast.Call) and self.source.name_of(maker) in COPYING:
-            nearest = f"one call {run.config}(…) with all settings, in the place of {self.source.code(maker)}"
+        calls = [maker for maker in makers if isinstance(maker, ast.Call)]
+        if any(self.source.name_of(call) in COPYING or is_config(self.source, call) for call in calls):
+            nearest = f"one call {run.config}(…) with all settings"
         self.report.refuse(place, f"args={shown}", "made at run time: its settings cannot be seen", nearest)
         limit = run.value("max_prompt_length")
         if new_class and isinstance(limit, int):
@@ -152,6 +182,9 @@ class TrlMigration:
         plan = plan or planned(run, self.report)
         add_to_call(run, call, write_arguments(run, plan, self.report), self.report)
         self.runs.append(run)
+        for change in self.source.hidden_changes(call):
+            place, shown = self.source.place(self.source.span(change)[0]), self.source.code(change)
+            self.report.refuse(place, shown, "settings that cannot be seen here", f"arguments of {run.config}(…)")
         if self.source.name_of(call) == "TrainingArguments":
             start, end = self.source.span(call.func)
             row = Row(f"{run.config}(…)", "0.13", "the trainer's own class, which has its settings", "other defaults")
@@ -257,16 +290,19 @@ class TrlMigration:
         for name in (stem, *(f"{stem}{number}" for number in range(2, 10))):
             written = text.rstrip("\n").replace("{name}", name)
             others = [edit.text for edit in self.report.edits if f"class {name}(" in edit.text]
-            if written in others:
+            if any(written.strip() in text for text in others):
                 return name
             if not others:
                 break
         before = [n for n in source.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and n.lineno < call.lineno]
         before += [n for n in source.tree.body if n is definition]
-        end = max((source.span(node)[1] for node in before), default=0)
-        line_end = source.text.find("\n", end)
-        end = len(source.text) if line_end < 0 else line_end
-        self.report.edit(end, end, written, None)
+        if before:
+            line_end = source.text.find("\n", max(source.span(node)[1] for node in before))
+            place = len(source.text) if line_end < 0 else line_end
+        else:  # before the first statement behind a docstring
+            place = source.span(source.tree.body[ast.get_docstring(source.tree) is not None])[0]
+            written = written.strip("\n") + "\n\n\n"
+        self.report.edit(place, place, written, None)
         return name
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:

@@ -60,12 +60,10 @@ def sampling(run: TrlRun, report: Report) -> Iterator[Change]:
             )
             yield changed("temperature", "1.0", "0.16", why, f"log-probs divided by {old}")
             yield changed("generation_kwargs", f'{{"temperature": {old}}}', "0.16", why, "as above")
-        if vllm is False or vllm is None:
-            yield changed(
-                "top_k", "50", "0.16", "transformers samples from 50 tokens where nothing is said", "all tokens"
-            )
-        elif vllm is UNKNOWN:
-            report.note(f"use_vllm={run.text('use_vllm')} is known at run time only; without vLLM write top_k=50")
+        if vllm is not True:
+            top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
+            why = "transformers, not vLLM, samples from 50 tokens where nothing is said"
+            yield changed("top_k", top_k, "0.16", why, "all tokens")
     elif run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
         yield changed("top_k", "0", "0.27", "None was all tokens", "that of the model's generation config")
 
@@ -144,6 +142,8 @@ def preferences(run: TrlRun, report: Report) -> Iterator[Change]:
         row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")
         yield Change("rpo_alpha", f"[1.0, {alpha}]", row, "loss_weights")
         yield Change("loss_type", f'[{kinds}, "sft"]', row)
+    if "kto_pair" in str(run.value("loss_type")):
+        report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
     for name in ("reference_free", "force_use_ref_model", "model_adapter_name", "ref_adapter_name"):
         if run.value(name) not in (None, False) and run.has(name):
             near = {"reference_free": "a ref_model of equal log-probs"}.get(name, "peft's own adapter names")

@@ -35,6 +35,11 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
             continue
         arguments, unseen = source.arguments(call)
         rename_arguments(source, arguments, report)
+        if flash := arguments.get("use_flash_attention_2"):
+            text = 'attn_implementation="flash_attention_2"'
+            if source.code(flash.value) != "True":
+                text = f'attn_implementation="flash_attention_2" if {source.code(flash.value)} else "sdpa"'
+            report.edit(flash.start, flash.end, text, Row(text, SINCE, "its new name", "TypeError"))
         bits = [n for n in QUANTISED if n in arguments]
         for name in bits:
             argument = arguments[name]

@@ -48,6 +48,8 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
         plan[name] = Change(name, None, Row("", "0.28", f"no trainer has {name}", "TypeError"))
     limit, version = run.value("max_prompt_length"), run.version
     shown = run.text("max_prompt_length")
+    if limit is UNKNOWN and not run.source.is_global(run.node("max_prompt_length")):
+        shown = "self.longest_prompt"  # the class stands outside the function: the migration sets it there
     if run.config in SAMPLING:
         has_bos = not run.before("0.26")
         if (limit is None and has_bos) or not run.before("0.29"):
@@ -79,7 +81,7 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
 def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> str | None:
     """A class that tokenizes plain texts as SFT did before 0.17; None where it makes no difference."""
     has_text = run.has("dataset_text_field") or "dataset_text_field" in moved or "formatting_func" in arguments
-    packs = run.value("packing") not in (False, None) or "packing" in moved
+    packs = run.value("packing") not in (False, None)
     if run.config != "SFTConfig" or not run.before("0.17") or packs or not has_text:
         return None
     return TEXTS.replace("{trainer}", trainer).replace("{version}", run.version)
