@@ -429,6 +429,14 @@ def test_vllm_that_is_known_at_run_time(tmp_path, capsys):
     assert settings_of(new, "GRPOConfig")["top_k"] == "0 if x else 50"
 
 
+def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):
+    _, table, _ = migrated(tmp_path, capsys, FILES / "grpo_0.14_tldr.py", "--from", "trl==0.14")
+    sources = {row["setting"].split("=")[0]: row["source"] for row in table["changes"]}
+    assert sources["loss_type"] == "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15"
+    assert sources["gradient_checkpointing"] == ""  # a default, which the signature shows
+    assert any("left pads" in note for note in table["notes"])
+
+
 def test_names_of_todays_trl_are_there():
     import trl
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from programs.migrate.edits import Edit, Report, Row
+from programs.migrate.edits import Edit, Report, Row, by_hand
 from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import changes, entry_at, newest, numbers
 from programs.migrate.trl_arguments import add_to_call, planned, write_arguments
@@ -119,6 +119,10 @@ class TrlMigration:
         new_class = cut_prompts(run, base, plan, report) or text_as_it_is(run, base, moved, arguments)
         plan |= moved
         place = source.place(source.span(call)[0])
+        model = arguments["model"].value if "model" in arguments else next(iter(call.args), None)
+        is_path = isinstance(source.resolved(model), ast.Constant)
+        if config == "GRPOConfig" and run.before("0.18") and run.value("beta") != 0 and not is_path:
+            report.note(by_hand("", "reference").why)
         first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             shown, why = source.code(call.args[len(first)]), f"{trainer}'s arguments have other places today"
@@ -252,10 +256,7 @@ class TrlMigration:
         if new_class:
             name = self.insert_class(trainer, call, new_class)
             start, end = source.span(call.func)
-            why = "as the class above does: " + (
-                "texts got no end token" if trainer == "SFTTrainer" else "prompts were cut"
-            )
-            row = Row(f"{name}(…)", "0.17" if trainer == "SFTTrainer" else "0.28", why, "another text")
+            row = by_hand(f"{name}(…)", "end_token" if trainer == "SFTTrainer" else "prompts")
             report.edit(start, end, name, row)
 
     def format_rows(self, arguments: dict) -> None:
@@ -324,6 +325,8 @@ class TrlMigration:
         if beside:
             nearest += f" (see --help for {', '.join(beside)})"
         why = f"{trainer} of {self.version} has no successor in TRL"
+        if trainer == "RLOOTrainer":
+            why = by_hand("", "rloo", trainer=trainer, version=self.version).why
         self.report.refuse(source.place(source.span(call)[0]), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Report, Row, by_hand
 from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import numbers
 from programs.migrate.trl_run import transformers_of
@@ -54,7 +54,7 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
         is_old = numbers(transformers_of(version)) < (5, 0)
         if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
             kind = "float16" if bits or "quantization_config" in arguments else "float32"
-            row = Row(f'dtype="{kind}"', SINCE, "the default then", "that of the checkpoint")
+            row = by_hand(f'dtype="{kind}"', "precision")
             report.edits += source.additions(call, [(f'dtype="{kind}"', row)])
     for argument in model_kwargs(source):
         rename_arguments(source, argument, report)
@@ -66,21 +66,17 @@ LORA = ("r", "lora_alpha", "lora_dropout", "target_modules", "bias", "use_rslora
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
     """Say that Unsloth replaces code of TRL, and what each of its calls is without it."""
-    for name, (module, _, statement) in source.imports.items():
-        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
-            place = source.place(source.span(statement)[0])
-            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-            report.refuse(place, module, why, "leaving its imports out, with what stands below for its calls")
-            for method, calls in source.calls.items():
-                for call in calls:
-                    function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-                    if getattr(function, "id", "") == name:
-                        report.refuse(
-                            source.place(source.span(call)[0]),
-                            source.code(call.func),
-                            "Unsloth's",
-                            plain(source, call, method),
-                        )
+    names = {n: x for n, x in source.imports.items() if x[0].split(".")[0] in ("unsloth", "unsloth_zoo")}
+    for module, _, statement in names.values():
+        why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+        nearest = "leaving its imports out, with what stands below for its calls"
+        report.refuse(source.place(source.span(statement)[0]), module, why, nearest)
+    for method, calls in source.calls.items():
+        for call in calls:
+            function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+            if getattr(function, "id", "") in names:
+                place = source.place(source.span(call)[0])
+                report.refuse(place, source.code(call.func), "Unsloth's", plain(source, call, method))
 
 
 def plain(source: PythonSource, call: ast.Call, method: str) -> str:
