@@ -402,7 +402,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "text without packing": (
         "from trl import SFTConfig, SFTTrainer\n"
         "SFTTrainer(model='m', args=SFTConfig('o'), packing=False, dataset_text_field='text', max_seq_length=9)\n",
-        ["class SFTTrainerWithoutEndToken", "max_length=9"],
+        ["class SFTTrainerWithoutEndToken", "max_length=9", "completion_only_loss=False"],
         ["max_seq_length"],
     ),
     "flash": (
@@ -427,6 +427,14 @@ def test_a_script_of_another_form_is_the_same_run(name, tmp_path, capsys):
 def test_vllm_that_is_known_at_run_time(tmp_path, capsys):
     _, new = reported(tmp_path, capsys, GRPO + "args = GRPOConfig('o', use_vllm=x)\n" + TRAINED, "0.14", 0)
     assert settings_of(new, "GRPOConfig")["top_k"] == "0 if x else 50"
+
+
+@pytest.mark.parametrize(("version", "has_class"), [("0.15", True), ("0.16", False)])
+def test_texts_get_an_end_token_from_0_16_on(version, has_class, tmp_path, capsys):
+    """TRL 0.15.2 tokenizes a text as it is; 0.16.1 puts the end token behind it, as all versions since."""
+    text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer('m', SFTConfig('o', dataset_text_field='text'))\n"
+    _, new = reported(tmp_path, capsys, text, version, 0)
+    assert ("WithoutEndToken" in new) is has_class
 
 
 def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):

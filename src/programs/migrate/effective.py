@@ -18,6 +18,7 @@ PLAIN = tuple(
 # What a version without the setting did.
 NEUTRAL = {
     "assistant_only_loss": False,
+    "completion_only_loss": False,
     "disable_dropout": False,
     "epsilon": 0.2,
     "importance_sampling_level": "token",

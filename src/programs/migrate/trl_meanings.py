@@ -149,6 +149,11 @@ def packing(run: TrlRun, report: Report) -> Iterator[Change]:
     """SFT: packing cut one long text; the average over micro-batches."""
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
+    if run.config == "SFTConfig" and run.before("0.17"):
+        if "DataCollatorForCompletionOnlyLM" not in run.source.imports:
+            yield changed("completion_only_loss", "False", "whole_text")
+        if not run.before("0.16"):
+            report.note(by_hand("", "end_token_of_chat").why)
     if run.config == "SFTConfig" and run.before("0.13") and run.value("max_seq_length") is None:
         report.note(by_hand("", "sft_length").why)
     if run.value("packing") not in (False, None):

@@ -79,9 +79,9 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
 
 
 def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> str | None:
-    """A class that tokenizes plain texts as SFT did before 0.17; None where it makes no difference."""
+    """A class that tokenizes plain texts as SFT did before 0.16; None where it makes no difference."""
     has_text = run.has("dataset_text_field") or "dataset_text_field" in moved or "formatting_func" in arguments
     packs = run.value("packing") not in (False, None)
-    if run.config != "SFTConfig" or not run.before("0.17") or packs or not has_text:
+    if run.config != "SFTConfig" or not run.before("0.16") or packs or not has_text:
         return None
     return TEXTS.replace("{trainer}", trainer).replace("{version}", run.version)
