@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from parts.foundation.messages import UserError
+from parts.foundation.user_scripts import names_bound_by
 from programs.migrate.edits import Edit, edited
 
 MAGIC = re.compile(r"(\s*)[%!](.*)")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PythonSource:
         """Names that are bound once, and not changed by an item, an attribute or a method."""
         values, bound = {}, []
         for node in ast.walk(self.tree):
-            bound += bound_names(node)
+            bound += names_bound_by(node)
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 if isinstance(target, ast.Name):
@@ -161,7 +161,7 @@ class PythonSource:
     def is_global(self, node: ast.expr) -> bool:
         """Whether all names of an expression are the module's."""
         local = [n for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS) for n in ast.walk(f)]
-        inside = {name for n in local for name in bound_names(n)}
+        inside = {name for n in local for name in names_bound_by(n)}
         return not any(isinstance(n, ast.Name) and n.id in inside for n in ast.walk(node))
 
     def statement_of(self, node: ast.expr) -> ast.stmt:
@@ -314,21 +314,3 @@ def runnable(name: str, text: str) -> str:
         return text
     cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
     return "\n".join(without_magics("".join(cell["source"])) for cell in cells)
-
-
-def bound_names(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-        return [node.id]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
