@@ -23,28 +23,29 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        70-101  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       104-108  bundle         Where this bundle and its embedded model, data and rewards lie
-#       111-189  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#      192-2082  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     2085-2178  versions       Which version of a package a file was written for, by what it uses
-#     2181-2236  edits          Edits of a text at its places, each with the line of the table that says why
-#     2239-2498  python source  A Python script or notebook: its calls, its constants, and the places of their …
-#     2501-2584  trl names      Names of TRL and transformers that are gone, and what takes their place
-#     2587-2710  trl run        A TRL run as one version of it reads a script: given arguments, and that version's …
-#     2713-2879  trl meanings   What no default shows: how an old TRL counted, sampled and summed, said in today's …
-#     2882-3045  trl arguments  The arguments of a TRL config, as the new script has them
-#     3048-3130  trl prompts    Prompts that an old TRL cut: a class in the new script that does it, as today's …
-#     3133-3219  trl rewards    Reward functions take what today's trainers pass beside prompts, completions and columns
-#     3222-3292  trl models     Loading models: names and defaults of transformers that changed, and Unsloth's loader
-#     3295-3583  trl calls      Trainers, imports and names of a script that trains with TRL
-#     3586-3641  trl version    What a script uses of TRL, and what a version makes of it where it says nothing
-#     3644-3786  effective      What a run comes to: its settings under the old version and under the newest, side by …
-#     3789-3988  job files      Jobs of verl as files: the words KEY=VALUE of a shell script, or the keys of a YAML …
-#     3991-4042  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4045-4319  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     4322-4541  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4544-4783  command        The command line: what is read, what is written, what is said
+#        71-102  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       105-109  bundle         Where this bundle and its embedded model, data and rewards lie
+#       112-152  user scripts   A user's Python script: the names that it binds, and a run of it in a process of its own
+#       155-233  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#      236-2121  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     2124-2217  versions       Which version of a package a file was written for, by what it uses
+#     2220-2428  edits          Edits of a text at its places, each with the line of the table that says why
+#     2431-2735  python source  A Python script or notebook: its calls, its constants, and the places of their …
+#     2738-2834  trl names      Names of TRL and transformers that are gone, and what takes their place
+#     2837-2961  trl run        A TRL run as one version of it reads a script: given arguments, and that version's …
+#     2964-3134  trl meanings   What no default shows: how an old TRL counted, sampled and summed, said in today's …
+#     3137-3305  trl arguments  The arguments of a TRL config, as the new script has them
+#     3308-3390  trl prompts    Prompts that an old TRL cut: a class in the new script that does it, as today's …
+#     3393-3478  trl rewards    Reward functions take what today's trainers pass beside prompts, completions and columns
+#     3481-3594  trl models     Loading models: names and defaults of transformers that changed, and Unsloth's loader
+#     3597-3967  trl calls      Trainers, imports and names of a script that trains with TRL
+#     3970-4025  trl version    What a script uses of TRL, and what a version makes of it where it says nothing
+#     4028-4158  effective      What a run comes to: its settings under the old version and under the newest, side by …
+#     4161-4364  job files      Jobs of verl as files: the words KEY=VALUE of a shell script, or the keys of a YAML …
+#     4367-4418  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4421-4693  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     4696-4903  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4906-5147  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -106,6 +107,49 @@ def suggest(word: str, names: list[str]) -> str:
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+
+
+# ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
+
+CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
+QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def names_bound_by(node: ast.AST) -> list[str]:
+    """The names that a node binds, or changes by an attribute, an item or a method."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    place = node
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
+        place = node.func
+    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
+        return []
+    while isinstance(place, ast.Attribute | ast.Subscript):
+        place = place.value
+    return [place.id] if isinstance(place, ast.Name) else []
+
+
+def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    with tempfile.TemporaryFile("w+") as said:
+        env = os.environ | QUIET | environment
+        options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(seconds)
+            except BaseException as error:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return f"it takes more than {seconds} s"
+        said.seek(0)
+        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+    return lines[-1] if lines and process.returncode else ""
 
 
 # ----------------------------------------------------------------------------- verl keys (src/parts/data/verl_keys.py)
@@ -2077,11 +2121,6 @@ def entry_at(entries: list[dict], version: str) -> dict | None:
     return held[-1] if held else None
 
 
-def change_after(entries: list[dict], version: str) -> str:
-    """The first version after this one with another entry."""
-    return next((e["since"] for e in entries if numbers(e["since"]) > numbers(version)), newest("trl"))
-
-
 # ------------------------------------------------------------------------- versions (src/programs/migrate/versions.py)
 
 Use = tuple[str, str, list[dict]]  # what the file uses, where, its entries in the table
@@ -2180,6 +2219,151 @@ def chosen_version(package: str, file: str, text: str, given: str, named: list[U
 
 # ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
 
+BY_HAND = """\
+{
+"batch": {
+"since": "0.15",
+"why": "{size} counted prompts, each with {group} completions",
+"otherwise": "counts completions",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
+"temperature": {
+"since": "0.16",
+"why": "it sampled at the temperature; the loss's log-probs were not divided by it",
+"otherwise": "log-probs divided by {old}",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15"},
+"top_k": {
+"since": "0.16",
+"why": "transformers, not vLLM, samples from 50 tokens where nothing is said",
+"otherwise": "all tokens",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331"},
+"top_k_none": {
+"since": "0.27",
+"why": "None was all tokens",
+"otherwise": "that of the model's generation config",
+"source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
+"mean_of_completions": {
+"since": "0.17",
+"why": "the loss was the mean over each completion",
+"otherwise": "dapo",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15"},
+"mean_of_tokens": {
+"since": "0.17",
+"why": "the loss was the mean over the tokens of the micro-batch",
+"otherwise": "dapo",
+"source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932"},
+"kl": {
+"since": "1.10",
+"why": "the KL was k3 alone",
+"otherwise": "k3 times the importance ratio",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454"},
+"vllm_correction": {
+"since": "0.23",
+"why": "nothing corrected for the sampler",
+"otherwise": "weights of sequences outside the bound are 0",
+"source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting"},
+"vllm_correction_mode": {
+"since": "0.26",
+"why": "weights were bounded token by token",
+"otherwise": "sequence_mask",
+"source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541"},
+"vllm_server": {
+"since": "0.18",
+"why": "vLLM was a server",
+"otherwise": "colocate",
+"source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627"},
+"padding": {
+"since": "0.15",
+"why": "left pads were tokens to the loss's model: the same only where a batch's prompts have one length",
+"otherwise": "masked",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432"},
+"reference": {
+"since": "0.18",
+"why": "the reference was a copy of the model object: another one if it changed after loading",
+"otherwise": "loaded from the model's path",
+"source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430"},
+"prompts": {
+"since": "0.28",
+"why": "prompts were cut on the left",
+"otherwise": "whole prompts",
+"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
+"rloo": {
+"since": "0.22",
+"why": "{trainer} of {version} had the KL in the reward and PPO epochs over minibatches",
+"otherwise": "the loop of GRPO",
+"source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
+"dpo_length": {
+"since": "0.12",
+"why": "the length where nothing was said",
+"otherwise": "1024",
+"source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665"},
+"wrapped": {
+"since": "0.19",
+"why": "packing cut one long text into pieces",
+"otherwise": "bfd",
+"source": "TRL 0.18.2 trl/data_utils.py:475"},
+"end_token": {
+"since": "0.16",
+"why": "texts got no end token",
+"otherwise": "another text",
+"source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
+"dropout": {
+"since": "{since}",
+"why": "dropout was on",
+"otherwise": "True",
+"source": "the config of that version, which has no disable_dropout"},
+"precision": {
+"since": "transformers 5.0",
+"why": "the default then",
+"otherwise": "that of the checkpoint",
+"source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
+"kl_in_reward": {
+"since": "0.4",
+"why": "the KL was in the reward unless a KL loss was used",
+"otherwise": "no KL",
+"source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882"},
+"dual_clip": {
+"since": "0.4",
+"why": "there was no second bound for negative advantages",
+"otherwise": "3.0",
+"source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272"},
+"data_seed": {
+"since": "0.6",
+"why": "the order of the rows had the seed 1",
+"otherwise": "another order in each run",
+"source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327"},
+"overlong": {
+"since": "0.3",
+"why": "overlong prompts were left out",
+"otherwise": "an error",
+"source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469"},
+"micro_batch": {
+"since": "0.4",
+"why": "it counted all GPUs of the job, divided by their number",
+"otherwise": "deprecated",
+"source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
+"token_mean": {
+"since": "0.7",
+"why": "token-mean was over a micro-batch: the same only where a mini-batch is one of them, on one GPU",
+"otherwise": "over the mini-batch",
+"source": "verl 0.6.1 verl/trainer/ppo/core_algos.py"},
+"sft_length": {
+"since": "0.13",
+"why": "the length was the model's longest, at most 1024: the same where the model has 1024 positions",
+"otherwise": "1024",
+"source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307"},
+"end_token_of_chat": {
+"since": "0.17",
+"why": "messages got an end token behind a chat template that ends with another one, as with a line break",
+"otherwise": "none",
+"source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521"},
+"whole_text": {
+"since": "0.17",
+"why": "the loss was over prompt and completion",
+"otherwise": "over the completion, for rows with both columns",
+"source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488"}
+}
+"""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -2189,6 +2373,12 @@ class Row:
     since: str  # the version that changed it
     why: str
     otherwise: str = ""  # what today's package would do without the change
+    source: str = ""  # file and line of the old package, where no signature shows it
+
+
+def by_hand(setting: str, rule: str, **values) -> Row:
+    """The line of the table for a rule of by_hand.json, with values in the place of its {names}."""
+    return Row(setting, **{name: text.format(**values) for name, text in json.loads(BY_HAND)[rule].items()})
 
 
 @dataclass(frozen=True)
@@ -2210,7 +2400,9 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        self.edits.append(Edit(start, end, text, row))
+        edit = Edit(start, end, text, row)
+        if start == end or edit not in self.edits:  # two configs may share a dictionary
+            self.edits.append(edit)
 
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}
@@ -2239,7 +2431,7 @@ def edited(text: str, edits: list[Edit]) -> str:
 # --------------------------------------------------------------- python source (src/programs/migrate/python_source.py)
 
 MAGIC = re.compile(r"(\s*)[%!](.*)")
-CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True)
@@ -2363,31 +2555,77 @@ class PythonSource:
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, kinds)}
 
+    def fields(self, name: str) -> dict[str, ast.expr]:
+        """Defaults of the fields that a class of the file declares, as of a dataclass."""
+        values = {}
+        for item in getattr(self.definitions.get(name), "body", []):
+            if isinstance(item, ast.AnnAssign) and item.value and isinstance(item.target, ast.Name):
+                made = isinstance(item.value, ast.Call) and self.name_of(item.value) == "field"
+                default = [k.value for k in item.value.keywords if k.arg == "default"] if made else [item.value]
+                values[item.target.id] = (default or [item.value])[0]
+        return values
+
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
         """Names that are bound once, and not changed by an item, an attribute or a method."""
         values, bound = {}, []
         for node in ast.walk(self.tree):
-            bound += bound_names(node)
+            bound += names_bound_by(node)
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 if isinstance(target, ast.Name):
                     values[target.id] = node.value
         return {name: value for name, value in values.items() if bound.count(name) == 1}
 
+    def is_global(self, node: ast.expr) -> bool:
+        """Whether all names of an expression are the module's."""
+        local = [n for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS) for n in ast.walk(f)]
+        inside = {name for n in local for name in names_bound_by(n)}
+        return not any(isinstance(n, ast.Name) and n.id in inside for n in ast.walk(node))
+
+    def statement_of(self, node: ast.expr) -> ast.stmt:
+        """The innermost statement around an expression."""
+        start, _ = self.span(node)
+        around = [
+            n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.span(n)[0] <= start < self.span(n)[1]
+        ]
+        return max(around, key=lambda n: self.span(n)[0])
+
+    def function_of(self, node: ast.expr) -> ast.AST | None:
+        """The innermost function around an expression."""
+        start, _ = self.span(node)
+        functions = [f for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS)]
+        around = [f for f in functions if self.span(f)[0] <= start < self.span(f)[1]]
+        return max(around, key=lambda f: self.span(f)[0], default=None)
+
     def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
         """Assignments `config.name = value` to the object that a call makes."""
-        names = {
-            node.targets[0].id
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Assign) and node.value is call and isinstance(node.targets[0], ast.Name)
-        }
+        names = {name for name in self.assigned_names if call in self.bound_to(name)}
         return {
             target.attr: node
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
             if isinstance(target.value, ast.Name) and target.value.id in names
         }
+
+    @cached_property
+    def assigned_names(self) -> dict[str, list[ast.expr]]:
+        values = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values.setdefault(node.targets[0].id, []).append(node.value)
+        return values
+
+    def bound_to(self, name: str) -> list[ast.expr]:
+        """All that is assigned to a name."""
+        return self.assigned_names.get(name, [])
+
+    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
+        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
+        names = {name for name in self.assigned_names if call in self.bound_to(name)}
+        objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
+        objects += [(change, change.func) for change in self.calls.get("update", [])]
+        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
 
     def resolved(self, node):
         """An expression, or that which the name of a constant stands for."""
@@ -2410,20 +2648,33 @@ class PythonSource:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
         arguments, unseen = {}, []
         for keyword in call.keywords:
-            spread = self.resolved(keyword.value)
             start, end = self.span(keyword)
             if keyword.arg:
                 arguments[keyword.arg] = Argument(keyword.arg, keyword.value, start, start + len(keyword.arg), end)
-            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                for key, value in zip(spread.keys, spread.values, strict=True):
-                    (first, name_end), (_, last) = self.span(key), self.span(value)
-                    arguments[str(key.value)] = Argument(str(key.value), value, first, name_end, last, quoted=True)
-            elif isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
-                inside, hidden = self.arguments(spread)
-                arguments, unseen = arguments | inside, unseen + hidden
             else:
-                unseen.append(keyword.value)
+                inside, hidden = self.items(keyword.value)
+                arguments, unseen = arguments | inside, unseen + hidden
         return arguments, unseen
+
+    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
+        spread = self.resolved(node)
+        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
+            return self.arguments(spread)
+        parts = [(None, spread.left), (None, spread.right)] if is_merge(spread) else []
+        if isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
+            parts = [*zip(spread.keys, spread.values, strict=True)]
+        elif not parts:
+            return {}, [node]
+        items, unseen = {}, []
+        for key, value in parts:
+            if key is None:
+                inside, hidden = self.items(value)
+                items, unseen = items | inside, unseen + hidden
+            else:
+                (first, name_end), (_, last) = self.span(key), self.span(value)
+                items[str(key.value)] = Argument(str(key.value), value, first, name_end, last, quoted=True)
+        return items, unseen
 
     def removal(self, argument: Argument) -> tuple[int, int]:
         """What to cut with an argument: its comma, and its line where it stands alone on it."""
@@ -2472,30 +2723,16 @@ class PythonSource:
         return edits
 
 
+def is_merge(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+
+
 def runnable(name: str, text: str) -> str:
     """A file as Python: the code cells of a notebook without its magics."""
     if not name.endswith(".ipynb"):
         return text
     cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
     return "\n".join(without_magics("".join(cell["source"])) for cell in cells)
-
-
-def bound_names(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-        return [node.id]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
 
 
 # ----------------------------------------------------------------------- trl names (src/programs/migrate/trl_names.py)
@@ -2552,7 +2789,6 @@ GONE_NAMES = {
     "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
     "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
     "AutoModelForSeq2SeqLMWithValueHead": "scripts/ppo_train.py, for models without an encoder",
-    "create_reference_model": "",
     "DPODataCollatorWithPadding": "leaving data_collator out",
     "RewardDataCollatorWithPadding": "leaving data_collator out",
     "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
@@ -2561,7 +2797,21 @@ GONE_NAMES = {
     "IterativeSFTTrainer": "SFTTrainer",
     "BestOfNSampler": "generate with num_return_sequences",
     "LengthSampler": "random.randint",
+    "SFTScriptArguments": "ScriptArguments",
+    "DPOScriptArguments": "ScriptArguments",
+    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
 }
+# What `from trl import` finds today beside what the tables have.
+TRL_TODAY = set(
+    "BEMACallback DPOConfig DPOTrainer DatasetMixtureConfig DistillationConfig DistillationTrainer GRPOConfig "
+    "GRPOTrainer KTOConfig KTOTrainer LogCompletionsCallback ModelConfig RLOOConfig RLOOTrainer RewardConfig "
+    "RewardTrainer RichProgressCallback SFTConfig SFTTrainer ScriptArguments SyncRefModelCallback TrlParser "
+    "WeaveCallback add_response_schema apply_chat_template chat_template_utils clone_chat_template "
+    "create_reference_model data_utils extract_prompt get_dataset get_peft_config get_quantization_config "
+    "get_training_chat_template init_zero_verbose is_conversational is_conversational_from_value "
+    "maybe_apply_chat_template maybe_convert_to_chatml maybe_extract_prompt maybe_unpair_preference_dataset models "
+    "pack_dataset prepare_multimodal_messages scripts supports_tool_calling trainer unpair_preference_dataset".split()
+)
 # Trainers that are gone -> (where to go, {setting of that script: TRL's names})
 GONE_TRAINERS = {
     "PPOTrainer": "scripts/ppo_train.py",
@@ -2670,8 +2920,9 @@ class TrlRun:
             self.attributes = self.source.attributes(self.call)
         else:
             self.attributes = {}
+        self.of_class = self.source.fields(self.source.name_of(self.call)) if self.call is not None else {}
         self.aliases = {}  # today's name -> the one that the script gives
-        for name in (*self.arguments, *self.attributes):
+        for name in (*self.arguments, *self.attributes, *self.of_class):
             gone = is_gone(self.config, name)
             if gone and gone.get("renamed") and name not in ELSEWHERE:
                 self.aliases[gone["renamed"]] = name
@@ -2682,7 +2933,7 @@ class TrlRun:
         argument = self.of_trainer.get(name) or self.arguments.get(name)
         if argument is None and name in self.aliases:
             return self.node(self.aliases[name])
-        return argument.value if argument else None
+        return argument.value if argument else self.of_class.get(name)
 
     def in_config(self, name: str) -> bool:
         return name in self.arguments or name in self.attributes
@@ -2735,20 +2986,21 @@ def product(run: TrlRun, first: str, second: str) -> str:
     return str(values[0] * values[1])
 
 
-def changed(name: str, text: str, since: str, why: str, otherwise: str) -> Change:
-    return Change(name, text, Row(f"{name}={text}", since, why, otherwise))
+def changed(name: str, text: str, rule: str, **values) -> Change:
+    return Change(name, text, by_hand(f"{name}={text}", rule, **values))
 
 
 def batch(run: TrlRun, report: Report) -> Iterator[Change]:
     """GRPO before 0.15: sizes of batches count prompts, each with `num_generations` completions."""
     if run.config != "GRPOConfig" or not run.before("0.15"):
         return
+    report.note(by_hand("", "padding").why)
     sizes = ["per_device_train_batch_size"]
     if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
         sizes.append("per_device_eval_batch_size")
     for name in sizes:
-        why = f"{run.text(name)} counted prompts, each with {run.text('num_generations')} completions"
-        yield changed(name, product(run, name, "num_generations"), "0.15", why, "counts completions")
+        text = product(run, name, "num_generations")
+        yield changed(name, text, "batch", size=run.text(name), group=run.text("num_generations"))
 
 
 def sampling(run: TrlRun, report: Report) -> Iterator[Change]:
@@ -2758,39 +3010,31 @@ def sampling(run: TrlRun, report: Report) -> Iterator[Change]:
     vllm = run.value("use_vllm")
     if run.before("0.16"):
         if run.value("temperature") != 1.0:
-            old, why = (
-                run.text("temperature"),
-                "it sampled at the temperature; the loss's log-probs were not divided by it",
-            )
-            yield changed("temperature", "1.0", "0.16", why, f"log-probs divided by {old}")
-            yield changed("generation_kwargs", f'{{"temperature": {old}}}', "0.16", why, "as above")
-        if vllm is False or vllm is None:
-            yield changed(
-                "top_k", "50", "0.16", "transformers samples from 50 tokens where nothing is said", "all tokens"
-            )
-        elif vllm is UNKNOWN:
-            report.note(f"use_vllm={run.text('use_vllm')} is known at run time only; without vLLM write top_k=50")
+            old = run.text("temperature")
+            yield changed("temperature", "1.0", "temperature", old=old)
+            yield changed("generation_kwargs", f'{{"temperature": {old}}}', "temperature", old=old)
+        if vllm is not True:
+            yield changed("top_k", f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50", "top_k")
     elif run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
-        yield changed("top_k", "0", "0.27", "None was all tokens", "that of the model's generation config")
+        yield changed("top_k", "0", "top_k_none")
 
 
 def loss(run: TrlRun, report: Report) -> Iterator[Change]:
     """Aggregation before it had a name, the KL without the importance ratio, no correction for vLLM."""
     if run.config != "GRPOConfig":
         return
-    if run.before("0.17"):
-        kind, mean = ("grpo", "each completion") if run.before("0.16") else ("bnpo", "the tokens of the micro-batch")
-        yield changed("loss_type", f'"{kind}"', "0.17", f"the loss was the mean over {mean}", "dapo")
+    if run.before("0.16"):
+        yield changed("loss_type", '"grpo"', "mean_of_completions")
+    elif run.before("0.17"):
+        yield changed("loss_type", '"bnpo"', "mean_of_tokens")
     if run.before("0.26") and run.value("beta") != 0:
-        why = "the KL was k3 alone"
-        yield changed("use_bias_correction_kl", "False", "1.10", why, "k3 times the importance ratio")
-    if run.value("use_vllm") not in (False, None) and run.before("0.23"):
-        why = "nothing corrected for the sampler"
-        name = "vllm_importance_sampling_correction"
-        yield changed(name, "False", "0.23", why, "weights of sequences outside the bound are 0")
-    if run.value("use_vllm") not in (False, None) and not run.before("0.23") and run.before("0.26"):
-        name = "vllm_importance_sampling_mode"
-        yield changed(name, '"token_truncate"', "0.26", "weights were bounded token by token", "sequence_mask")
+        yield changed("use_bias_correction_kl", "False", "kl")
+    if run.value("use_vllm") in (False, None):
+        return
+    if run.before("0.23"):
+        yield changed("vllm_importance_sampling_correction", "False", "vllm_correction")
+    elif run.before("0.26"):
+        yield changed("vllm_importance_sampling_mode", '"token_truncate"', "vllm_correction_mode")
 
 
 def engine(run: TrlRun, report: Report) -> Iterator[Change]:
@@ -2802,7 +3046,7 @@ def engine(run: TrlRun, report: Report) -> Iterator[Change]:
             "vLLM had a device of its own; today it shares those of the training (vllm_mode colocate) or is a server"
         )
     elif run.before("0.18"):
-        yield changed("vllm_mode", '"server"', "0.18", "vLLM was a server", "colocate")
+        yield changed("vllm_mode", '"server"', "vllm_server")
     if run.value("vllm_mode") == "server" or (
         not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
     ):
@@ -2842,12 +3086,14 @@ def preferences(run: TrlRun, report: Report) -> Iterator[Change]:
     if run.config != "DPOConfig":
         return
     if run.before("0.12") and run.value("max_length") is None:
-        yield changed("max_length", "512", "0.12", "the length where nothing was said", "1024")
+        yield changed("max_length", "512", "dpo_length")
     if run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
         kinds, alpha = run.text("loss_type") if run.has("loss_type") else '"sigmoid"', run.text("rpo_alpha")
         row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")
         yield Change("rpo_alpha", f"[1.0, {alpha}]", row, "loss_weights")
         yield Change("loss_type", f'[{kinds}, "sft"]', row)
+    if "kto_pair" in str(run.value("loss_type")):
+        report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
     for name in ("reference_free", "force_use_ref_model", "model_adapter_name", "ref_adapter_name"):
         if run.value(name) not in (None, False) and run.has(name):
             near = {"reference_free": "a ref_model of equal log-probs"}.get(name, "peft's own adapter names")
@@ -2858,11 +3104,20 @@ def packing(run: TrlRun, report: Report) -> Iterator[Change]:
     """SFT: packing cut one long text; the average over micro-batches."""
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
+    if run.config == "SFTConfig" and run.before("0.17"):
+        if "DataCollatorForCompletionOnlyLM" not in run.source.imports:
+            yield changed("completion_only_loss", "False", "whole_text")
+        if not run.before("0.16"):
+            report.note(by_hand("", "end_token_of_chat").why)
+    if run.config == "SFTConfig" and run.before("0.13") and run.value("max_seq_length") is None:
+        report.note(by_hand("", "sft_length").why)
     if run.value("packing") not in (False, None):
         if run.before("0.19"):
-            yield changed("packing_strategy", '"wrapped"', "0.19", "packing cut one long text into pieces", "bfd")
+            yield changed("packing_strategy", '"wrapped"', "wrapped")
         elif run.value("packing_strategy") == "ffd":
-            yield changed("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
+            yield Change(
+                "packing_strategy", '"bfd"', Row('packing_strategy="bfd"', "0.20", "ffd is gone", "ValueError")
+            )
             report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
         why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
@@ -2873,7 +3128,7 @@ def dropout(run: TrlRun, report: Report) -> Iterator[Change]:
     """Dropout that no setting switched off yet."""
     first = {"RewardConfig": "0.14", "KTOConfig": "0.12"}.get(run.config)
     if first and run.before(first) and not run.has("disable_dropout"):
-        yield changed("disable_dropout", "False", first, "dropout was on", "True")
+        yield changed("disable_dropout", "False", "dropout", since=first)
 
 
 MEANINGS = (dropout, batch, sampling, loss, engine, schedule, preferences, packing)
@@ -2916,7 +3171,7 @@ def since_of(config: str, name: str, version: str) -> str:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
-    for name in (*run.arguments, *run.attributes):
+    for name in dict.fromkeys((*run.arguments, *run.attributes, *run.of_class)):
         gone = is_gone(run.config, name)
         if not gone:
             continue
@@ -2987,13 +3242,16 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
 def write_arguments(run: TrlRun, plan: dict[str, Change], report: Report) -> list[Change]:
     """Edit the given arguments; the additions that found no place of a removed one come back."""
     additions = [change for name, change in plan.items() if not run.in_config(name) and change.text is not None]
+    start, end = run.source.span(run.call)
+    own = [a for a in run.arguments.values() if start <= a.start < end]  # others may stand in a shared dictionary
     for name, change in plan.items():
         argument = run.arguments.get(name)
         if argument is None:
             if name in run.attributes:
                 edit_attribute(run, name, change, report)
             continue
-        if change.text is None and additions:
+        is_shared = argument not in own
+        if change.text is None and additions and not is_shared:
             report.edit(argument.end, argument.end, "", change.row)
             change = additions.pop(0)
         if change.text is None:
@@ -3034,12 +3292,14 @@ def add_to_call(run: TrlRun, call: ast.Call, additions: list[Change], report: Re
 def offer_to_read(run: TrlRun, name: str) -> str:
     """The command that migrates the file that a dictionary is read from."""
     node = run.source.resolved(run.unseen[0])
+    if any(isinstance(n, ast.Dict) or n in run.source.calls.get("dict", []) for n in run.source.bound_to(name)):
+        return f"one dictionary {name} with all settings, which nothing changes later"
     files = [
         n.value
         for n in ast.walk(node)
         if isinstance(n, ast.Constant) and str(n.value).endswith((".yaml", ".yml", ".json"))
     ]
-    file = files[0] if files else f"{name}.yaml"
+    file = files[0] if files else f"{name}.yaml" if name.isidentifier() else "FILE.yaml"
     return (
         f"migrate.py {file} --config_class {run.config} --from trl=={run.version} --out NEW.yaml, with what {name} has"
     )
@@ -3081,17 +3341,18 @@ class {name}({trainer}):
 '''
 
 
-def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Report) -> tuple[str, str] | None:
-    """(Name, text) of a class that cuts prompts as the old version did; None where it cut none.
+def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Report) -> str | None:
+    """A class under the expression `trainer` that cuts prompts as the old version did; None where it cut none.
 
     Takes the settings that are gone out of the plan's way.
     """
     names = [n for n in ("max_prompt_length", "max_target_length") if run.in_config(n)]
     for name in names:
-        plan[name] = Change(name, None, Row("", "0.28", f"{name} is gone: a class of the script cuts", "TypeError"))
+        plan[name] = Change(name, None, Row("", "0.28", f"no trainer has {name}", "TypeError"))
     limit, version = run.value("max_prompt_length"), run.version
-    name = f"{trainer}WithCutPrompts"
     shown = run.text("max_prompt_length")
+    if limit is UNKNOWN and not run.source.is_global(run.node("max_prompt_length")):
+        shown = "self.longest_prompt"  # the class stands outside the function: the migration sets it there
     if run.config in SAMPLING:
         has_bos = not run.before("0.26")
         if (limit is None and has_bos) or not run.before("0.29"):
@@ -3115,24 +3376,22 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
         if names and limit not in (None, -1):
             report.refuse("", f"max_prompt_length={shown}", "prompts are no longer cut", "rows that are short enough")
         return None
-    for key, value in (values | {"name": name, "trainer": trainer, "version": version}).items():
+    for key, value in (values | {"trainer": trainer, "version": version}).items():
         text = text.replace(f"{{{key}}}", value)
-    return name, text
+    return text
 
 
-def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> tuple[str, str] | None:
-    """(Name, text) of a class that tokenizes plain texts as SFT did before 0.17; None where it makes no difference."""
+def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> str | None:
+    """A class that tokenizes plain texts as SFT did before 0.16; None where it makes no difference."""
     has_text = run.has("dataset_text_field") or "dataset_text_field" in moved or "formatting_func" in arguments
-    packs = run.value("packing") not in (False, None) or "packing" in moved
-    if run.config != "SFTConfig" or not run.before("0.17") or packs or not has_text:
+    packs = run.value("packing") not in (False, None)
+    if run.config != "SFTConfig" or not run.before("0.16") or packs or not has_text:
         return None
-    name = f"{trainer}WithoutEndToken"
-    return name, TEXTS.replace("{name}", name).replace("{trainer}", trainer).replace("{version}", run.version)
+    return TEXTS.replace("{trainer}", trainer).replace("{version}", run.version)
 
 
 # ------------------------------------------------------------------- trl rewards (src/programs/migrate/trl_rewards.py)
 
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
 
 
@@ -3249,6 +3508,11 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
             continue
         arguments, unseen = source.arguments(call)
         rename_arguments(source, arguments, report)
+        if flash := arguments.get("use_flash_attention_2"):
+            text = 'attn_implementation="flash_attention_2"'
+            if source.code(flash.value) != "True":
+                text = f'attn_implementation="flash_attention_2" if {source.code(flash.value)} else "sdpa"'
+            report.edit(flash.start, flash.end, text, Row(text, SINCE, "its new name", "TypeError"))
         bits = [n for n in QUANTISED if n in arguments]
         for name in bits:
             argument = arguments[name]
@@ -3263,11 +3527,49 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
         is_old = numbers(transformers_of(version)) < (5, 0)
         if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
             kind = "float16" if bits or "quantization_config" in arguments else "float32"
-            row = Row(f'dtype="{kind}"', SINCE, "the default then", "that of the checkpoint")
+            row = by_hand(f'dtype="{kind}"', "precision")
             report.edits += source.additions(call, [(f'dtype="{kind}"', row)])
     for argument in model_kwargs(source):
         rename_arguments(source, argument, report)
     return wanted
+
+
+LORA = ("r", "lora_alpha", "lora_dropout", "target_modules", "bias", "use_rslora", "modules_to_save")
+
+
+def name_unsloth(source: PythonSource, report: Report) -> None:
+    """Say that Unsloth replaces code of TRL, and what each of its calls is without it."""
+    names = {n: x for n, x in source.imports.items() if x[0].split(".")[0] in ("unsloth", "unsloth_zoo")}
+    for module, _, statement in names.values():
+        why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+        nearest = "leaving its imports out, with what stands below for its calls"
+        report.refuse(source.place(source.span(statement)[0]), module, why, nearest)
+    for method, calls in source.calls.items():
+        for call in calls:
+            function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+            if getattr(function, "id", "") in names:
+                place = source.place(source.span(call)[0])
+                report.refuse(place, source.code(call.func), "Unsloth's", plain(source, call, method))
+
+
+def plain(source: PythonSource, call: ast.Call, method: str) -> str:
+    """What a call of Unsloth is with transformers and peft."""
+    given = {name: source.code(argument.value) for name, argument in source.arguments(call)[0].items()}
+    if method == "from_pretrained":
+        model = given.get("model_name") or (source.code(call.args[0]) if call.args else "NAME")
+        bits = next(
+            (n for n in QUANTISED if given.get(n) == "True"), "load_in_4bit" if not {*QUANTISED} & {*given} else ""
+        )
+        quantised = f", quantization_config=BitsAndBytesConfig({bits}=True)" if bits else ""
+        kind = given.get("dtype", '"auto"')
+        loader = f"AutoModelForCausalLM.from_pretrained({model}, dtype={kind}{quantised})"
+        return f"{loader} and AutoTokenizer.from_pretrained({model})"
+    if method == "get_peft_model":
+        settings = ", ".join(f"{name}={given[name]}" for name in LORA if name in given)
+        return f"peft_config=LoraConfig({settings}) as an argument of the trainer"
+    if "bfloat16" in method:
+        return "torch.cuda.is_bf16_supported()"
+    return "leaving it out"
 
 
 def model_kwargs(source: PythonSource) -> list[dict]:
@@ -3294,16 +3596,20 @@ def model_kwargs(source: PythonSource) -> list[dict]:
 
 # ----------------------------------------------------------------------- trl calls (src/programs/migrate/trl_calls.py)
 
-PLACES = {  # the first arguments of a trainer, by their places
+PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
     "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
     "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
     "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "DPOTrainer": ("model", "ref_model"),
+    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "KTOTrainer": ("model", "ref_model", "args"),
+    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
     "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
 }
 NEW_ARGUMENTS = {"tokenizer": "processing_class", "reward_model": "reward_funcs", "config": "args"} | {
     "reward_processing_class": "reward_processing_classes"
 }
+ARGUMENTS_WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
+COPYING = {"replace", "deepcopy", "copy", "make", "partial"}  # calls that make a config of another one
 
 
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
@@ -3364,6 +3670,7 @@ class TrlMigration:
                 self.trainer(trainer, call)
         self.lone_configs()
         self.imports["transformers"] |= mend_loading(self.source, self.version, self.report)
+        name_unsloth(self.source, self.report)
         self.names()
         self.add_imports()
         return self.report
@@ -3372,8 +3679,16 @@ class TrlMigration:
         """Configs that no trainer of this file takes, as those that a function returns."""
         for config in CONFIGS.values():
             for call in self.source.calls.get(config, []):
-                if id(call) not in self.done and config not in ("PPOConfig", "PPOv2Config"):
-                    self.config(TrlRun(self.source, config, self.version, call), call, {})
+                if id(call) in self.done or config in ("PPOConfig", "PPOv2Config"):
+                    continue
+                run = TrlRun(self.source, config, self.version, call)
+                plan = planned(run, self.report)
+                if cut_prompts(run, "", plan, Report()) and run.has("max_prompt_length"):
+                    place, shown = self.source.place(self.source.span(call)[0]), run.text("max_prompt_length")
+                    why = "prompts are no longer cut, and the trainer of this config cannot be seen"
+                    nearest = "rows that are short enough, or this number in the class that cuts prompts"
+                    self.report.refuse(place, f"max_prompt_length={shown}", why, nearest)
+                self.config(run, call, plan)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
         source, report = self.source, self.report
@@ -3383,26 +3698,70 @@ class TrlMigration:
         run = TrlRun(source, config, self.version, made)
         moved = self.moved_arguments(trainer, arguments, run)
         plan = planned(run, report)
-        new_class = cut_prompts(run, trainer, plan, report) or text_as_it_is(run, trainer, moved, arguments)
+        base = source.code(call.func)
+        new_class = cut_prompts(run, base, plan, report) or text_as_it_is(run, base, moved, arguments)
         plan |= moved
         place = source.place(source.span(call)[0])
+        model = arguments["model"].value if "model" in arguments else next(iter(call.args), None)
+        is_path = isinstance(source.resolved(model), ast.Constant)
+        if config == "GRPOConfig" and run.before("0.18") and run.value("beta") != 0 and not is_path:
+            report.note(by_hand("", "reference").why)
+        first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        if len(call.args) > len(first):
+            shown, why = source.code(call.args[len(first)]), f"{trainer}'s arguments have other places today"
+            report.refuse(place, shown, why, "NAME=VALUE for each argument")
         if made is not None and id(made) not in self.done:
             self.config(run, made, plan)
         elif made is None and node is None and not unseen:
             self.add_config(run, trainer, call, plan)
         elif made is None:
-            shown = source.code(node) if node is not None else f"**{source.code(unseen[0])}"
-            why = "made at run time: its settings cannot be seen"
-            nearest = (
-                f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {config}"
-            )
-            report.refuse(place, f"args={shown}", why, nearest)
+            self.unseen_config(run, place, node, unseen, new_class)
         self.edit_trainer(trainer, call, arguments, new_class)
+        if new_class and "self.longest_prompt" in new_class:
+            self.set_longest_prompt(run, call)
+        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
+        if overridden := [name for name in methods if name != "__init__"]:
+            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
+            report.refuse(place, f"{base}.{', '.join(overridden)}", why, "a comparison with the methods of today's")
+        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
+            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
+            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
         if config in ("GRPOConfig", "RLOOConfig", "OnlineDPOConfig"):
             rewards = arguments["reward_funcs"].value if "reward_funcs" in arguments else None
             if rewards is None and "reward_funcs" in PLACES.get(trainer, ()) and len(call.args) > 1:
                 rewards = call.args[1]
             mend_rewards(source, rewards, report)
+
+    def set_longest_prompt(self, run: TrlRun, call: ast.Call) -> None:
+        """Give the class that cuts prompts a limit that only the function of the trainer knows."""
+        source, node, statement = self.source, run.node("max_prompt_length"), self.source.statement_of(call)
+        start = source.span(statement)[0]
+        if source.function_of(node) is not source.function_of(call) or source.text[:start].split("\n")[-1].strip():
+            shown = f"max_prompt_length={source.code(node)}"
+            nearest = "longest_prompt = NUMBER in the class that cuts prompts"
+            self.report.refuse(source.place(start), shown, "known inside a function only", nearest)
+            return
+        name = next(edit.text for edit in reversed(self.report.edits) if edit.start == source.span(call.func)[0])
+        text = f"{name}.longest_prompt = {source.code(node)}\n{' ' * statement.col_offset}"
+        self.report.edit(start, start, text)
+
+    def unseen_config(self, run: TrlRun, place: str, node, unseen: list, new_class: str | None) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look for them."""
+        shown = self.source.code(node) if node is not None else f"**{self.source.code(unseen[0])}"
+        makers = self.source.bound_to(getattr(node, "id", "")) or [node]
+        nearest = (
+            f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {run.config}"
+        )
+        calls = [maker for maker in makers if isinstance(maker, ast.Call)]
+        if any(self.source.name_of(call) in COPYING or is_config(self.source, call) for call in calls):
+            nearest = f"one call {run.config}(…) with all settings"
+        self.report.refuse(place, f"args={shown}", "made at run time: its settings cannot be seen", nearest)
+        limit = run.value("max_prompt_length")
+        if new_class and isinstance(limit, int):
+            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+            self.report.refuse(
+                place, "max_prompt_length", why, f"the number of the settings for the {limit} of the class"
+            )
 
     def config(self, run: TrlRun, call: ast.Call, plan: dict[str, Change]) -> None:
         """Edit the call of a config, once."""
@@ -3410,6 +3769,9 @@ class TrlMigration:
         plan = plan or planned(run, self.report)
         add_to_call(run, call, write_arguments(run, plan, self.report), self.report)
         self.runs.append(run)
+        for change in self.source.hidden_changes(call):
+            place, shown = self.source.place(self.source.span(change)[0]), self.source.code(change)
+            self.report.refuse(place, shown, "settings that cannot be seen here", f"arguments of {run.config}(…)")
         if self.source.name_of(call) == "TrainingArguments":
             start, end = self.source.span(call.func)
             row = Row(f"{run.config}(…)", "0.13", "the trainer's own class, which has its settings", "other defaults")
@@ -3444,7 +3806,7 @@ class TrlMigration:
         table, moved = changes("trl")["trainers"].get(trainer, {}), {}
         for name, argument in arguments.items():
             entry = entry_at(table.get(name, []), newest("trl"))
-            if not entry or not entry.get("gone") or name in NEW_ARGUMENTS or name in LOSSLESS or name == "model_init":
+            if not entry or not entry.get("gone") or name in (*NEW_ARGUMENTS, *LOSSLESS, *ARGUMENTS_WITHOUT_EQUAL):
                 continue
             new, text = RENAMED.get(name) or name, self.source.code(argument.value)
             run.of_trainer[name] = argument
@@ -3468,24 +3830,17 @@ class TrlMigration:
                 row = Row(f"{new}={source.code(argument.value)}", since, f"the new name of {name}", "TypeError")
                 report.edit(argument.start, argument.name_end, text, row)
                 continue
-            if name in ("judge", "model_init"):
-                near = {"judge": "a reward function that asks the judge", "model_init": "model="}[name]
-                report.refuse(source.place(argument.start), name, f"gone since {since}", near)
+            if name in ARGUMENTS_WITHOUT_EQUAL:
+                report.refuse(source.place(argument.start), name, f"gone since {since}", ARGUMENTS_WITHOUT_EQUAL[name])
             row = Row("", since, f"{name} is no argument of {trainer}", "TypeError")
             report.edit(*source.removal(argument), "", row)
         if trainer == "SFTTrainer" and "formatting_func" in arguments and numbers(self.version) < (0, 17):
             self.format_rows(arguments)
         if new_class:
-            name, text = new_class
-            self.insert_class(call, name, text)
+            name = self.insert_class(trainer, call, new_class)
             start, end = source.span(call.func)
-            why = "as the class above does: " + (
-                "texts got no end token" if trainer == "SFTTrainer" else "prompts were cut"
-            )
-            row = Row(f"{name}(…)", "0.17" if trainer == "SFTTrainer" else "0.28", why, "another text")
+            row = by_hand(f"{name}(…)", "end_token" if trainer == "SFTTrainer" else "prompts")
             report.edit(start, end, name, row)
-            if isinstance(call.func, ast.Attribute):
-                self.imports["trl"].add(trainer)
 
     def format_rows(self, arguments: dict) -> None:
         """A formatting_func that took a batch and returned its texts, for one row."""
@@ -3503,16 +3858,36 @@ class TrlMigration:
             row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
             self.report.edit(*source.span(argument.value), text, row)
 
-    def insert_class(self, call: ast.Call, name: str, text: str) -> None:
-        """Put a class behind the last import at the top of the file, once."""
-        if any(f"class {name}(" in edit.text for edit in self.report.edits):
-            return
-        imports = [n for n in self.source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        inside = [n for n in imports if n.lineno < call.lineno]
-        end = self.source.span(inside[-1])[1] if inside else 0
-        line_end = self.source.text.find("\n", end)
-        end = len(self.source.text) if line_end < 0 else line_end
-        self.report.edit(end, end, text.rstrip("\n"), None)
+    def insert_class(self, trainer: str, call: ast.Call, text: str) -> str:
+        """Put a class behind the imports at the top of the file, or behind the script's own trainer; returns its name.
+
+        A class of the same text serves several trainers.
+        """
+        source, base = self.source, self.source.code(call.func)
+        stem = base.split(".")[-1] + ("WithoutEndToken" if trainer == "SFTTrainer" else "WithCutPrompts")
+        definition, (_, _, statement) = (
+            source.definitions.get(base),
+            source.imports.get(base.split(".")[0], ("", "", None)),
+        )
+        if definition is None and statement not in source.tree.body:  # imported inside a function
+            text = f"\nfrom trl import {trainer}{f' as {base}' if base != trainer else ''}{text}"
+        for name in (stem, *(f"{stem}{number}" for number in range(2, 10))):
+            written = text.rstrip("\n").replace("{name}", name)
+            others = [edit.text for edit in self.report.edits if f"class {name}(" in edit.text]
+            if any(written.strip() in text for text in others):
+                return name
+            if not others:
+                break
+        before = [n for n in source.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and n.lineno < call.lineno]
+        before += [n for n in source.tree.body if n is definition]
+        if before:
+            line_end = source.text.find("\n", max(source.span(node)[1] for node in before))
+            place = len(source.text) if line_end < 0 else line_end
+        else:  # before the first statement behind a docstring
+            place = source.span(source.tree.body[ast.get_docstring(source.tree) is not None])[0]
+            written = written.strip("\n") + "\n\n\n"
+        self.report.edit(place, place, written, None)
+        return name
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""
@@ -3525,12 +3900,16 @@ class TrlMigration:
             if name and run.value(name) is not UNKNOWN:
                 flags[flag] = run.value(name)
         target = GONE_TRAINERS.get(trainer, "scripts/ppo_train.py --advantage rloo")
-        shown = " ".join(f"--{flag} {value}" for flag, value in flags.items())
-        unknown = [n for n in run.arguments if run.value(n) is UNKNOWN]
+        nearest = " ".join([f"python {target}", *(f"--{flag} {value}" for flag, value in flags.items())])
+        carried = {name for names in CARRIED.values() for name in names}
+        beside = [
+            name for name in run.arguments if name not in (carried | BESIDE_THE_RUN) or run.value(name) is UNKNOWN
+        ]
+        if beside:
+            nearest += f" (see --help for {', '.join(beside)})"
         why = f"{trainer} of {self.version} has no successor in TRL"
-        nearest = f"python {target} {shown}".rstrip() + f" (known at run time only: {', '.join(unknown)})" * bool(
-            unknown
-        )
+        if trainer == "RLOOTrainer":
+            why = by_hand("", "rloo", trainer=trainer, version=self.version).why
         self.report.refuse(source.place(source.span(call)[0]), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
@@ -3543,9 +3922,14 @@ class TrlMigration:
             for alias in node.names:
                 entry = entry_at(changes("trl")["modules"].get(alias.name, []), newest("trl"))
                 is_gone_today = not entry or entry.get("gone")
-                if is_gone_today and GONE_NAMES.get(alias.name):
+                known = {*TRL_TODAY, *CONFIGS, *CONFIGS.values()}  # a trainer that is gone is said at its call
+                is_known = alias.name in known or node.module not in ("trl", "trl.trainer")
+                if is_gone_today and alias.name != "*" and (GONE_NAMES.get(alias.name) or not is_known):
                     place = self.source.place(self.source.span(node)[0])
-                    self.report.refuse(place, alias.name, "no longer in trl", GONE_NAMES[alias.name])
+                    nearest = (
+                        GONE_NAMES.get(alias.name) or "its copy in the script, or trl.experimental, which has some"
+                    )
+                    self.report.refuse(place, alias.name, "no longer in trl", nearest)
                 elif not is_gone_today and ("experimental" in entry["at"] or "experimental" in node.module):
                     if entry["at"] != node.module:
                         moved.setdefault(entry["at"], []).append((alias, entry["since"]))
@@ -3655,6 +4039,7 @@ PLAIN = tuple(
 # What a version without the setting did.
 NEUTRAL = {
     "assistant_only_loss": False,
+    "completion_only_loss": False,
     "disable_dropout": False,
     "epsilon": 0.2,
     "importance_sampling_level": "token",
@@ -3685,56 +4070,44 @@ def shown(run: TrlRun, name: str):
 
 
 def warmup(run: TrlRun):
-    steps = run.value("warmup_steps")
-    return (
-        shown(run, "warmup_ratio")
-        if steps in (None, 0, 0.0) and run.has("warmup_ratio")
-        else shown(run, "warmup_steps") or 0
-    )
+    has_ratio = run.value("warmup_steps") in (None, 0, 0.0) and run.has("warmup_ratio")
+    return shown(run, "warmup_ratio") if has_ratio else shown(run, "warmup_steps") or 0
 
 
-def generation(run: TrlRun) -> dict:
-    """generation_kwargs as far as they can be read."""
-    node = run.source.resolved(run.node("generation_kwargs"))
-    if not isinstance(node, ast.Dict):
-        return {}
-    return {
-        k.value: run.source.code(v) if isinstance(v, ast.expr) and not is_literal(run, v) else run.source.value(v)
-        for k, v in zip(node.keys, node.values, strict=True)
-        if isinstance(k, ast.Constant)
-    }
-
-
-def is_literal(run: TrlRun, node: ast.expr) -> bool:
+def sampling_temperature(run: TrlRun):
+    """That of generation_kwargs, which wins over the setting."""
+    items, _ = run.source.items(run.node("generation_kwargs") or ast.Constant(None))
+    if "temperature" not in items:
+        return shown(run, "temperature")
+    node = items["temperature"].value
     try:
-        run.source.value(node)
+        return run.source.value(node)
     except (ValueError, TypeError):
-        return False
-    return True
+        return run.source.code(node)
 
 
 def of_sampling(run: TrlRun) -> dict:
     """The settings of GRPO and RLOO that the versions name differently."""
-    old = numbers(run.version)
+    prompts_counted = run.config == "GRPOConfig" and run.before("0.15")
     completions = ["per_device_train_batch_size", "gradient_accumulation_steps"]
-    prompts_counted = run.config == "GRPOConfig" and old < (0, 15)
     size = number(run, *completions, *(["num_generations"] if prompts_counted else []))
     group = run.value("num_generations")
     is_number = isinstance(size, int | float) and isinstance(group, int)
-    no_division = run.config == "GRPOConfig" and old < (0, 16)
+    no_division = run.config == "GRPOConfig" and run.before("0.16")
     temperature = shown(run, "temperature")
     top_k = shown(run, "top_k")
     if no_division:
-        top_k = 50 if run.value("use_vllm") in (False, None) else 0
+        vllm = run.value("use_vllm")
+        top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else 0 if vllm else 50
     kl = "none" if run.value("beta") == 0 else "k3"
     if kl == "k3" and run.value("use_bias_correction_kl"):
         kl = "k3 x ratio"
-    kinds = "grpo" if no_division else "bnpo" if old < (0, 17) else shown(run, "loss_type")
+    kinds = "grpo" if no_division else "bnpo" if run.before("0.17") else shown(run, "loss_type")
     scale = {True: "group", False: "none", None: "group"}.get(run.value("scale_rewards"), shown(run, "scale_rewards"))
     settings = {
         "completions a step and process": size,
         "prompts a step and process": size // group if is_number else f"{size} / {shown(run, 'num_generations')}",
-        "sampling temperature": generation(run).get("temperature", temperature),
+        "sampling temperature": sampling_temperature(run),
         "temperature in the log-probs": 1.0 if no_division else temperature,
         "top_k": top_k or 0,
         "KL": kl,
@@ -3752,14 +4125,13 @@ def effective(run: TrlRun) -> dict:
         else {"batch a step and process": number(run, "per_device_train_batch_size", "gradient_accumulation_steps")}
     )
     settings["warmup"] = warmup(run)
-    for name in ("max_length",):
-        length = shown(run, name)
-        if run.config in ("SFTConfig", "GKDConfig") and numbers(run.version) < (0, 16):
-            length = shown(run, "max_seq_length") or shown(run, "max_length") or 1024
-        if run.config == "DPOConfig" and numbers(run.version) < (0, 12):
+    if run.config not in SAMPLING:
+        length = shown(run, "max_length")
+        if run.config in ("SFTConfig", "GKDConfig") and run.before("0.16"):
+            length = shown(run, "max_seq_length") or length or 1024
+        elif run.config == "DPOConfig" and run.before("0.12"):
             length = length or 512
-        if run.config not in SAMPLING:
-            settings[name] = length
+        settings["max_length"] = length
     for name in PLAIN:
         value = shown(run, name)
         if value is not None and value is not UNKNOWN:
@@ -3822,7 +4194,19 @@ class Word:
         return "$" not in (self.value or "") and "`" not in (self.value or "")
 
 
-class ShellJob:
+class JobFile:
+    """A text with settings at places."""
+
+    text: str
+
+    def place(self, offset: int) -> str:
+        return f"line {self.text.count(chr(10), 0, offset) + 1}"
+
+    def edited(self, edits: list[Edit]) -> str:
+        return edited(self.text, edits)
+
+
+class ShellJob(JobFile):
     """A shell script; only its words KEY=VALUE are edited."""
 
     def __init__(self, name: str, text: str):
@@ -3850,9 +4234,6 @@ class ShellJob:
             for mark in re.finditer(r"(?:^|(?<=\s))#", line)
         )
 
-    def place(self, offset: int) -> str:
-        return f"line {self.text.count(chr(10), 0, offset) + 1}"
-
     def rename(self, word: Word, key: str, value: str | None, row: Row, report: Report) -> None:
         text = key if word.value is None else f"{key}={word.value if value is None else value}"
         report.edit(word.start, word.end, text, row)
@@ -3877,14 +4258,12 @@ class ShellJob:
         places = [m.end() for m in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
-            inside = statement.count("'") % 2 or not places
             break_ = " " if statement.count("'") % 2 else " \\\n    " if places else "\n"
-            assert inside or places
             for key, value, row in settings:
                 report.edit(place, place, f"{break_}{key}={value}", row if place == (places or [place])[0] else None)
 
 
-class YamlJob:
+class YamlJob(JobFile):
     """A YAML file of settings; lines are edited where they stand."""
 
     mains = ()
@@ -3923,9 +4302,6 @@ class YamlJob:
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
             text = self.text[value.start_mark.index : end]
             yield Word("", name, text, start, start, key.end_mark.index, end)
-
-    def place(self, offset: int) -> str:
-        return f"line {self.text.count(chr(10), 0, offset) + 1}"
 
     def rename(self, word: Word, key: str, value: str | None, row: Row, report: Report) -> None:
         old, new = word.key.rpartition("."), key.lstrip("+").rpartition(".")
@@ -4181,7 +4557,7 @@ class VerlMigration:
         new, place = f"{word.key}_per_gpu", self.job.place(word.start)
         gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
         parallel, size = self.number(PER_JOB[word.key], 1), self.number(word.key, 0)
-        why = "it counted all GPUs of the job, divided by their number"
+        why = by_hand("", "micro_batch").why
         if new in self.given:
             self.job.remove(word, Row("", "0.2", f"{new} is given too", "an error"), self.report)
         elif None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
@@ -4189,7 +4565,7 @@ class VerlMigration:
             self.report.refuse(place, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
         else:
             value = str(size // max(1, gpus * nodes // parallel))
-            self.job.rename(word, new, value, Row(f"{new}={value}", "0.4", why, "deprecated"), self.report)
+            self.job.rename(word, new, value, by_hand(f"{new}={value}", "micro_batch"), self.report)
 
     def both_sides(self, word: Word) -> None:
         """clip_ratio is no longer read: both sides of the bound."""
@@ -4223,27 +4599,25 @@ class VerlMigration:
         yield from (change for change in self.by_code() if change[0] not in self.given)
 
     def by_code(self) -> Iterator[tuple[str, str, Row]]:
-        def line(key: str, value: str, since: str, why: str, otherwise: str) -> tuple[str, str, Row]:
-            return key, value, Row(f"{key}={value}", since, why, otherwise)
+        def line(key: str, value: str, rule: str) -> tuple[str, str, Row]:
+            return key, value, by_hand(f"{key}={value}", rule)
 
         if self.before("0.4"):
             kl_loss = self.given.get(f"{ACTOR}.use_kl_loss")
-            key, why = "algorithm.use_kl_in_reward", "the KL was in the reward unless a KL loss was used"
+            key = "algorithm.use_kl_in_reward"
             if kl_loss and not kl_loss.is_fixed:
-                place = self.job.place(kl_loss.start)
+                why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
                 nearest = f"{key}=True where use_kl_loss is False"
-                self.report.refuse(
-                    place, f"{ACTOR}.use_kl_loss={kl_loss.value}", f"{why}; it is a variable here", nearest
-                )
+                self.report.refuse(self.job.place(kl_loss.start), f"{kl_loss.key}={kl_loss.value}", why, nearest)
             elif not kl_loss or kl_loss.plain.lower() != "true":
-                yield line(key, "True", "0.4", why, "no KL")
-            yield line(
-                f"{ACTOR}.clip_ratio_c", str(OFF), "0.4", "there was no second bound for negative advantages", "3.0"
-            )
+                yield line(key, "True", "kl_in_reward")
+            yield line(f"{ACTOR}.clip_ratio_c", str(OFF), "dual_clip")
         if self.before("0.3"):
-            yield line("data.filter_overlong_prompts", "True", "0.3", "overlong prompts were left out", "an error")
+            yield line("data.filter_overlong_prompts", "True", "overlong")
         if self.before("0.6"):
-            yield line("data.seed", "1", "0.6", "the order of the rows had the seed 1", "another order in each run")
+            yield line("data.seed", "1", "data_seed")
+        if self.before("0.7"):
+            self.report.note(by_hand("", "token_mean").why)
 
     def rewards(self) -> None:
         """A reward file beside the job whose function does not take what verl passes."""
@@ -4516,27 +4890,15 @@ def trial(text: str, near: Path, model: str, data: str) -> dict:
         UserError: it fails, ends without training, or takes too long.
     """
     say(f"note: --check runs the new script in {near}, for one step on the CPU and {TRIAL_SECONDS} s at most")
-    environment = os.environ | {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
-        script = Path(folder) / "migrated.py"
+    with tempfile.TemporaryDirectory() as folder:
+        script, answer = Path(folder) / "migrated.py", Path(folder) / "trial.json"
         script.write_text(text, encoding="utf-8")
         data = str(Path(data).resolve()) if data else ""
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(near.resolve()), os.environ.get("PYTHONPATH")]))
-        options = {"cwd": near, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(TRIAL_SECONDS)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-        answer = Path(folder) / "trial.json"
-        said.seek(0)
-        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-        end = lines[-1] if lines and process.returncode else "it ended without a training step"
+        modules = os.pathsep.join(filter(None, [str(near.resolve()), os.environ.get("PYTHONPATH")]))
+        end = script_end(command, near, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
+        end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
 
@@ -4590,8 +4952,16 @@ def pin_edits(source: PythonSource, report: Report) -> None:
         report.edit(match.start(), match.end(), newer[match[1]], row)
 
 
+def result_of(package: str, version: str, how: str, report: Report, source, text: str) -> dict:
+    """The new text and what is said of it; a file that changes gets the line that says so."""
+    if report.edits:
+        report.edits.insert(0, mark_edit(text, package, version))
+    new = source.edited(report.edits)
+    return {"package": package, "version": version, "found": how, "report": report, "place": source.place, "text": new}
+
+
 def migrate_python(file: str, text: str, version: str) -> dict:
-    """The new text and the report of a script or notebook that uses TRL."""
+    """A script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     need(
@@ -4601,16 +4971,12 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     migration = TrlMigration(source, version)
     report = migration.migrate()
     pin_edits(source, report)
-    if report.edits:
-        report.edits.insert(0, mark_edit(source.text, "trl", version))
-    result = {"package": "trl", "version": version, "found": how, "report": report, "place": source.place}
-    result["text"] = source.edited(report.edits)
-    result["effective"] = compared(migration.runs, file, result["text"], report)
-    return result
+    result = result_of("trl", version, how, report, source, source.text)
+    return result | {"effective": compared(migration.runs, file, result["text"], report)}
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
-    """The new text and the report of a verl job."""
+    """A verl job."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
@@ -4618,35 +4984,30 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
 
     def outcome_of(version: str) -> dict:
-        migration = VerlMigration(job, version)
-        return {key: value for key, value, _ in migration.silent()}
+        return {key: value for key, value, _ in VerlMigration(job, version).silent()}
 
     version, how = chosen_version("verl", file, text, version, named, outcome_of)
     migration = VerlMigration(job, version)
     report = migration.migrate()
-    if report.edits:
-        report.edits.insert(0, mark_edit(text, "verl", version))
-    result = {"package": "verl", "version": version, "found": how, "report": report, "place": job.place}
-    result["text"] = edited(text, report.edits)
+    result = result_of("verl", version, how, report, job, text)
     new = kind(file, result["text"])
-    result["effective"] = verl_side_by_side(migration, new)
     if kind is ShellJob:
         report.note(f"checked: {composed(new, report)}")
-    return result
+    return result | {"effective": verl_side_by_side(migration, new)}
+
+
+ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
-    """The new text and the report of a YAML file with the settings of a TRL config."""
+    """A YAML file with the settings of a TRL config."""
     job = YamlJob(file, text)
     config = config or config_of(job)
-    need(config, f"got {file} without --config_class; expected GRPOConfig, SFTConfig or another of TRL's")
+    need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
     run, report = run_of(job, config, version), Report()
     migrate_yaml(job, run, report)
-    if report.edits:
-        report.edits.insert(0, mark_edit(text, "trl", version))
-    result = {"package": "trl", "version": version, "found": "given", "report": report, "place": job.place}
-    result["text"] = edited(text, report.edits)
+    result = result_of("trl", version, "given", report, job, text)
     rows = side_by_side(run, run_of(YamlJob(file, result["text"]), config, newest("trl")))
     return result | {"effective": [{"config": config} | row for row in rows]}
 
@@ -4738,12 +5099,15 @@ def run(args: argparse.Namespace) -> int:
     if before:
         tell(f"{args.file} was migrated before, from {before[0]} to {before[1]}: nothing changes")
         return 0
+    if path.suffix in (".yaml", ".yml") and ACCELERATE & {word.key for word in YamlJob(args.file, text).words}:
+        tell(f"{args.file} is accelerate's, without a setting of TRL: nothing changes; `accelerate test` tries it")
+        return 0
     is_python = path.suffix in (".py", ".ipynb")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
     is_trl = package == "trl" or args.config_class or is_python
     need(
         not is_trl or is_python or path.suffix in (".yaml", ".yml"),
-        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml",
+        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml; try its flags as a YAML file, KEY: VALUE",
     )
     if is_python:
         result = migrate_python(args.file, text, version)

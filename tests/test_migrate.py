@@ -297,6 +297,166 @@ def test_a_reward_in_another_file_is_named(tmp_path, capsys):
     assert code == 3 and table["not_expressible"][0]["setting"] == "mine.py:score"
 
 
+def reported(tmp_path, capsys, text: str, version: str, code: int) -> tuple[str, str]:
+    """(What has no equal, the new text) of a script."""
+    (tmp_path / "old.py").write_text(text)
+    got, table, new = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", f"trl=={version}")
+    assert got == code, table["not_expressible"]
+    ast.parse(new)
+    return json.dumps(table["not_expressible"]), new
+
+
+GRPO = "from trl import GRPOConfig, GRPOTrainer\n"
+TRAINED = "GRPOTrainer('m', print, args, rows).train()\n"
+UNSLOTH = """from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained("Q", max_seq_length=9, load_in_4bit=True)
+model = FastLanguageModel.get_peft_model(model, r=8, lora_alpha=16)
+"""
+WITHOUT_EQUAL = {
+    "unsloth": (
+        UNSLOTH + GRPO + "args = GRPOConfig('o')\n" + TRAINED,
+        ["unsloth replaces code of TRL", "BitsAndBytesConfig(load_in_4bit=True)", "LoraConfig(r=8, lora_alpha=16)"],
+    ),
+    "name": ("from trl import GRPOConfig, PairRMJudge\nGRPOConfig('o')\n", ["PairRMJudge"]),
+    "judge": (
+        "from trl import OnlineDPOConfig, OnlineDPOTrainer\n"
+        "OnlineDPOTrainer(model='m', judge=j, args=OnlineDPOConfig('o', max_length=9))\n",
+        ["a reward function that asks the judge"],
+    ),
+    "replace": (
+        GRPO + "import dataclasses\nargs = dataclasses.replace(GRPOConfig('o'), beta=1)\n" + TRAINED,
+        ["one call GRPOConfig", "prompts are cut to 512"],
+    ),
+    "branches": (
+        GRPO + "if x:\n    args = GRPOConfig('o')\nelse:\n    args = GRPOConfig('o', max_prompt_length=9)\n" + TRAINED,
+        ["one call GRPOConfig", "max_prompt_length=9"],
+    ),
+    "setattr": (
+        GRPO + "args = GRPOConfig('o')\nfor k, v in x.items():\n    setattr(args, k, v)\n" + TRAINED,
+        ["setattr(args, k, v)"],
+    ),
+    "item": (
+        GRPO + "d = dict(output_dir='o')\nd['beta'] = 1\nargs = GRPOConfig(**d)\n" + TRAINED,
+        ["one dictionary d"],
+    ),
+    "overridden": (
+        GRPO + "class Mine(GRPOTrainer):\n    def compute_loss(self): ...\n"
+        "Mine('m', print, GRPOConfig('o'), rows).train()\n",
+        ["Mine.compute_loss"],
+    ),
+    "places": ("from trl import KTOConfig, KTOTrainer\nKTOTrainer(m, r, KTOConfig('o'), rows)\n", ["NAME=VALUE"]),
+    "kto_pair": (
+        "from trl import DPOConfig, DPOTrainer\nDPOTrainer(m, r, DPOConfig('o', loss_type='kto_pair'))\n",
+        ["KTOTrainer, on unpaired rows"],
+    ),
+    "columns": (
+        "from trl import RewardConfig, RewardTrainer\nrows = {'input_ids_chosen': 1}\n"
+        "RewardTrainer(model='m', args=RewardConfig('o'), train_dataset=rows)\n",
+        ["chosen_ids and rejected_ids"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_EQUAL)
+def test_a_script_with_something_that_has_no_equal(name, tmp_path, capsys):
+    text, words = WITHOUT_EQUAL[name]
+    said, _ = reported(tmp_path, capsys, text, "0.14" if name == "unsloth" else "0.17", 3)
+    assert [word for word in words if word not in said] == []
+
+
+CLASS = "class GRPOTrainerWithCutPrompts(GRPOTrainer):"
+SAME = {  # {name: (script, what the new one says, what it no longer says)}
+    "own classes": (
+        GRPO + "class Own(GRPOConfig):\n    max_prompt_length: int = 300\n    beta: float = 0.5\n"
+        "class Mine(GRPOTrainer):\n    pass\nMine('m', print, Own('o'), rows).train()\n",
+        ["    pass\n\nclass MineWithCutPrompts(Mine):", "row[-300:]", "\nMineWithCutPrompts('m'"],
+        ["beta=0.04"],
+    ),
+    "alias": (
+        "from trl import GRPOConfig, GRPOTrainer as T\nT('m', print, GRPOConfig('o'), rows).train()\n",
+        ["class TWithCutPrompts(T):", "\nTWithCutPrompts('m'"],
+        [],
+    ),
+    "two limits": (
+        GRPO + "".join(f"GRPOTrainer('m', print, GRPOConfig('o', max_prompt_length={n}), rows)\n" for n in (64, 128)),
+        ["row[-64:]", "row[-128:]", "\nGRPOTrainerWithCutPrompts2('m'"],
+        [],
+    ),
+    "inside a function": (
+        "def main(a):\n    " + GRPO.strip() + "\n    args = GRPOConfig('o', max_prompt_length=a.n)\n    " + TRAINED,
+        ["from trl import GRPOTrainer\n\n" + CLASS, "    GRPOTrainerWithCutPrompts.longest_prompt = a.n\n    GRPO"],
+        ["max_prompt_length="],
+    ),
+    "shared dictionary": (
+        GRPO + "d = dict(output_dir='o', max_prompt_length=64, evaluation_strategy='no')\n"
+        "for args in (GRPOConfig(beta=0.1, **d), GRPOConfig(beta=0.2, **d)):\n    pass\nargs = GRPOConfig(**d)\n",
+        ["d = dict(output_dir='o', eval_strategy='no')\n", "GRPOConfig(beta=0.1, **d,\n"],
+        [],
+    ),
+    "merged dictionaries": (
+        GRPO + "d = {'output_dir': 'o', 'max_prompt_length': 64}\nargs = GRPOConfig(**{**(d | {'beta': 0.1})})\n"
+        "GRPOTrainer('m', print, args, rows)\n",
+        ["d = {'output_dir': 'o'}\n", "row[-64:]"],
+        ["beta=0.04"],
+    ),
+    "text without packing": (
+        "from trl import SFTConfig, SFTTrainer\n"
+        "SFTTrainer(model='m', args=SFTConfig('o'), packing=False, dataset_text_field='text', max_seq_length=9)\n",
+        ["class SFTTrainerWithoutEndToken", "max_length=9", "completion_only_loss=False"],
+        ["max_seq_length"],
+    ),
+    "flash": (
+        GRPO + "from transformers import AutoModelForCausalLM as A\n"
+        "m = A.from_pretrained('m', dtype='auto', use_flash_attention_2=True)\nargs = GRPOConfig('o')\n" + TRAINED,
+        ['attn_implementation="flash_attention_2"'],
+        ["use_flash"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_script_of_another_form_is_the_same_run(name, tmp_path, capsys):
+    text, there, gone = SAME[name]
+    version = "0.12" if "packing" in name else "0.17"
+    # settings of a dictionary without a trainer: nobody cuts the prompts
+    _, new = reported(tmp_path, capsys, text, version, 3 if name == "shared dictionary" else 0)
+    assert [words for words in there if words not in new] == [], new
+    assert [words for words in gone if words in new] == [], new
+
+
+def test_vllm_that_is_known_at_run_time(tmp_path, capsys):
+    _, new = reported(tmp_path, capsys, GRPO + "args = GRPOConfig('o', use_vllm=x)\n" + TRAINED, "0.14", 0)
+    assert settings_of(new, "GRPOConfig")["top_k"] == "0 if x else 50"
+
+
+@pytest.mark.parametrize(("version", "has_class"), [("0.15", True), ("0.16", False)])
+def test_texts_get_an_end_token_from_0_16_on(version, has_class, tmp_path, capsys):
+    """TRL 0.15.2 tokenizes a text as it is; 0.16.1 puts the end token behind it, as all versions since."""
+    text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer('m', SFTConfig('o', dataset_text_field='text'))\n"
+    _, new = reported(tmp_path, capsys, text, version, 0)
+    assert ("WithoutEndToken" in new) is has_class
+
+
+def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):
+    _, table, _ = migrated(tmp_path, capsys, FILES / "grpo_0.14_tldr.py", "--from", "trl==0.14")
+    sources = {row["setting"].split("=")[0]: row["source"] for row in table["changes"]}
+    assert sources["loss_type"] == "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15"
+    assert sources["gradient_checkpointing"] == ""  # a default, which the signature shows
+    assert any("left pads" in note for note in table["notes"])
+
+
+def test_names_of_todays_trl_are_there():
+    import trl
+
+    assert [name for name in migrate.TRL_TODAY if not hasattr(trl, name)] == []
+
+
+def test_a_file_of_accelerate_is_named(tmp_path, capsys):
+    (tmp_path / "zero3.yaml").write_text("distributed_type: DEEPSPEED\nnum_processes: 8\n")
+    assert migrate.main([str(tmp_path / "zero3.yaml"), "--from", "trl==0.16"]) == 0
+    assert "is accelerate's" in capsys.readouterr().out
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",

@@ -28,7 +28,7 @@ def rows() -> list[tuple[str, str, str, str]]:
                 continue  # an option that nobody had on, or a deprecation; "gone" is a row of its own
             now = "gone" if after.get("gone") else f"`{after['default']}`"
             result.append((f"TRL {after['since']}", f"`{name}`", f"`{before['default']}`", now))
-    for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")):
+    for entry in json.loads((Path(__file__).with_name("silent_changes.json")).read_text(encoding="utf-8")):
         names = {"trl": "TRL", "verl": "verl", "transformers": "transformers"}
         settings = ", ".join(f"`{key}={value}`" for key, value in entry["settings"].items())
         now = entry["new"] + (f"; as before: {settings}" if settings else "; no setting")

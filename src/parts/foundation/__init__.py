@@ -7,5 +7,6 @@ ROOMS = (
     "dialect",
     "settings",
     "processes",
+    "user_scripts",
     "exit_codes",
 )

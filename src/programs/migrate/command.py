@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, tell
-from programs.migrate.edits import Edit, Report, Row, edited
+from programs.migrate.edits import Edit, Report, Row
 from programs.migrate.effective import side_by_side
 from programs.migrate.job_files import ShellJob, YamlJob
 from programs.migrate.python_source import PythonSource, runnable
@@ -67,8 +67,16 @@ def pin_edits(source: PythonSource, report: Report) -> None:
         report.edit(match.start(), match.end(), newer[match[1]], row)
 
 
+def result_of(package: str, version: str, how: str, report: Report, source, text: str) -> dict:
+    """The new text and what is said of it; a file that changes gets the line that says so."""
+    if report.edits:
+        report.edits.insert(0, mark_edit(text, package, version))
+    new = source.edited(report.edits)
+    return {"package": package, "version": version, "found": how, "report": report, "place": source.place, "text": new}
+
+
 def migrate_python(file: str, text: str, version: str) -> dict:
-    """The new text and the report of a script or notebook that uses TRL."""
+    """A script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     need(
@@ -78,16 +86,12 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     migration = TrlMigration(source, version)
     report = migration.migrate()
     pin_edits(source, report)
-    if report.edits:
-        report.edits.insert(0, mark_edit(source.text, "trl", version))
-    result = {"package": "trl", "version": version, "found": how, "report": report, "place": source.place}
-    result["text"] = source.edited(report.edits)
-    result["effective"] = compared(migration.runs, file, result["text"], report)
-    return result
+    result = result_of("trl", version, how, report, source, source.text)
+    return result | {"effective": compared(migration.runs, file, result["text"], report)}
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
-    """The new text and the report of a verl job."""
+    """A verl job."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
@@ -95,35 +99,30 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
 
     def outcome_of(version: str) -> dict:
-        migration = VerlMigration(job, version)
-        return {key: value for key, value, _ in migration.silent()}
+        return {key: value for key, value, _ in VerlMigration(job, version).silent()}
 
     version, how = chosen_version("verl", file, text, version, named, outcome_of)
     migration = VerlMigration(job, version)
     report = migration.migrate()
-    if report.edits:
-        report.edits.insert(0, mark_edit(text, "verl", version))
-    result = {"package": "verl", "version": version, "found": how, "report": report, "place": job.place}
-    result["text"] = edited(text, report.edits)
+    result = result_of("verl", version, how, report, job, text)
     new = kind(file, result["text"])
-    result["effective"] = verl_side_by_side(migration, new)
     if kind is ShellJob:
         report.note(f"checked: {composed(new, report)}")
-    return result
+    return result | {"effective": verl_side_by_side(migration, new)}
+
+
+ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
-    """The new text and the report of a YAML file with the settings of a TRL config."""
+    """A YAML file with the settings of a TRL config."""
     job = YamlJob(file, text)
     config = config or config_of(job)
-    need(config, f"got {file} without --config_class; expected GRPOConfig, SFTConfig or another of TRL's")
+    need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
     run, report = run_of(job, config, version), Report()
     migrate_yaml(job, run, report)
-    if report.edits:
-        report.edits.insert(0, mark_edit(text, "trl", version))
-    result = {"package": "trl", "version": version, "found": "given", "report": report, "place": job.place}
-    result["text"] = edited(text, report.edits)
+    result = result_of("trl", version, "given", report, job, text)
     rows = side_by_side(run, run_of(YamlJob(file, result["text"]), config, newest("trl")))
     return result | {"effective": [{"config": config} | row for row in rows]}
 
@@ -215,12 +214,15 @@ def run(args: argparse.Namespace) -> int:
     if before:
         tell(f"{args.file} was migrated before, from {before[0]} to {before[1]}: nothing changes")
         return 0
+    if path.suffix in (".yaml", ".yml") and ACCELERATE & {word.key for word in YamlJob(args.file, text).words}:
+        tell(f"{args.file} is accelerate's, without a setting of TRL: nothing changes; `accelerate test` tries it")
+        return 0
     is_python = path.suffix in (".py", ".ipynb")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
     is_trl = package == "trl" or args.config_class or is_python
     need(
         not is_trl or is_python or path.suffix in (".yaml", ".yml"),
-        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml",
+        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml; try its flags as a YAML file, KEY: VALUE",
     )
     if is_python:
         result = migrate_python(args.file, text, version)

@@ -1,6 +1,11 @@
 """Edits of a text at its places, each with the line of the table that says why."""
 
+import json
 from dataclasses import asdict, dataclass, field
+
+from parts.foundation.file_text import file_text
+
+BY_HAND = file_text("by_hand.json")  # what no signature shows: {rule: since, why, otherwise, source}
 
 
 @dataclass(frozen=True)
@@ -11,6 +16,12 @@ class Row:
     since: str  # the version that changed it
     why: str
     otherwise: str = ""  # what today's package would do without the change
+    source: str = ""  # file and line of the old package, where no signature shows it
+
+
+def by_hand(setting: str, rule: str, **values) -> Row:
+    """The line of the table for a rule of by_hand.json, with values in the place of its {names}."""
+    return Row(setting, **{name: text.format(**values) for name, text in json.loads(BY_HAND)[rule].items()})
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,9 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        self.edits.append(Edit(start, end, text, row))
+        edit = Edit(start, end, text, row)
+        if start == end or edit not in self.edits:  # two configs may share a dictionary
+            self.edits.append(edit)
 
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}

@@ -3,7 +3,6 @@
 import ast
 import re
 
-from programs.migrate.tables import numbers
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
 
 # Settings that have one name in all versions.
@@ -18,6 +17,7 @@ PLAIN = tuple(
 # What a version without the setting did.
 NEUTRAL = {
     "assistant_only_loss": False,
+    "completion_only_loss": False,
     "disable_dropout": False,
     "epsilon": 0.2,
     "importance_sampling_level": "token",
@@ -48,56 +48,44 @@ def shown(run: TrlRun, name: str):
 
 
 def warmup(run: TrlRun):
-    steps = run.value("warmup_steps")
-    return (
-        shown(run, "warmup_ratio")
-        if steps in (None, 0, 0.0) and run.has("warmup_ratio")
-        else shown(run, "warmup_steps") or 0
-    )
+    has_ratio = run.value("warmup_steps") in (None, 0, 0.0) and run.has("warmup_ratio")
+    return shown(run, "warmup_ratio") if has_ratio else shown(run, "warmup_steps") or 0
 
 
-def generation(run: TrlRun) -> dict:
-    """generation_kwargs as far as they can be read."""
-    node = run.source.resolved(run.node("generation_kwargs"))
-    if not isinstance(node, ast.Dict):
-        return {}
-    return {
-        k.value: run.source.code(v) if isinstance(v, ast.expr) and not is_literal(run, v) else run.source.value(v)
-        for k, v in zip(node.keys, node.values, strict=True)
-        if isinstance(k, ast.Constant)
-    }
-
-
-def is_literal(run: TrlRun, node: ast.expr) -> bool:
+def sampling_temperature(run: TrlRun):
+    """That of generation_kwargs, which wins over the setting."""
+    items, _ = run.source.items(run.node("generation_kwargs") or ast.Constant(None))
+    if "temperature" not in items:
+        return shown(run, "temperature")
+    node = items["temperature"].value
     try:
-        run.source.value(node)
+        return run.source.value(node)
     except (ValueError, TypeError):
-        return False
-    return True
+        return run.source.code(node)
 
 
 def of_sampling(run: TrlRun) -> dict:
     """The settings of GRPO and RLOO that the versions name differently."""
-    old = numbers(run.version)
+    prompts_counted = run.config == "GRPOConfig" and run.before("0.15")
     completions = ["per_device_train_batch_size", "gradient_accumulation_steps"]
-    prompts_counted = run.config == "GRPOConfig" and old < (0, 15)
     size = number(run, *completions, *(["num_generations"] if prompts_counted else []))
     group = run.value("num_generations")
     is_number = isinstance(size, int | float) and isinstance(group, int)
-    no_division = run.config == "GRPOConfig" and old < (0, 16)
+    no_division = run.config == "GRPOConfig" and run.before("0.16")
     temperature = shown(run, "temperature")
     top_k = shown(run, "top_k")
     if no_division:
-        top_k = 50 if run.value("use_vllm") in (False, None) else 0
+        vllm = run.value("use_vllm")
+        top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else 0 if vllm else 50
     kl = "none" if run.value("beta") == 0 else "k3"
     if kl == "k3" and run.value("use_bias_correction_kl"):
         kl = "k3 x ratio"
-    kinds = "grpo" if no_division else "bnpo" if old < (0, 17) else shown(run, "loss_type")
+    kinds = "grpo" if no_division else "bnpo" if run.before("0.17") else shown(run, "loss_type")
     scale = {True: "group", False: "none", None: "group"}.get(run.value("scale_rewards"), shown(run, "scale_rewards"))
     settings = {
         "completions a step and process": size,
         "prompts a step and process": size // group if is_number else f"{size} / {shown(run, 'num_generations')}",
-        "sampling temperature": generation(run).get("temperature", temperature),
+        "sampling temperature": sampling_temperature(run),
         "temperature in the log-probs": 1.0 if no_division else temperature,
         "top_k": top_k or 0,
         "KL": kl,
@@ -115,14 +103,13 @@ def effective(run: TrlRun) -> dict:
         else {"batch a step and process": number(run, "per_device_train_batch_size", "gradient_accumulation_steps")}
     )
     settings["warmup"] = warmup(run)
-    for name in ("max_length",):
-        length = shown(run, name)
-        if run.config in ("SFTConfig", "GKDConfig") and numbers(run.version) < (0, 16):
-            length = shown(run, "max_seq_length") or shown(run, "max_length") or 1024
-        if run.config == "DPOConfig" and numbers(run.version) < (0, 12):
+    if run.config not in SAMPLING:
+        length = shown(run, "max_length")
+        if run.config in ("SFTConfig", "GKDConfig") and run.before("0.16"):
+            length = shown(run, "max_seq_length") or length or 1024
+        elif run.config == "DPOConfig" and run.before("0.12"):
             length = length or 512
-        if run.config not in SAMPLING:
-            settings[name] = length
+        settings["max_length"] = length
     for name in PLAIN:
         value = shown(run, name)
         if value is not None and value is not UNKNOWN:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from parts.foundation.messages import UserError
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Edit, Report, Row, edited
 
 SECTIONS = (
     *("data", "actor_rollout_ref", "critic", "reward_model", "reward", "algorithm", "trainer", "sandbox_fusion"),
@@ -40,7 +40,19 @@ class Word:
         return "$" not in (self.value or "") and "`" not in (self.value or "")
 
 
-class ShellJob:
+class JobFile:
+    """A text with settings at places."""
+
+    text: str
+
+    def place(self, offset: int) -> str:
+        return f"line {self.text.count(chr(10), 0, offset) + 1}"
+
+    def edited(self, edits: list[Edit]) -> str:
+        return edited(self.text, edits)
+
+
+class ShellJob(JobFile):
     """A shell script; only its words KEY=VALUE are edited."""
 
     def __init__(self, name: str, text: str):
@@ -68,9 +80,6 @@ class ShellJob:
             for mark in re.finditer(r"(?:^|(?<=\s))#", line)
         )
 
-    def place(self, offset: int) -> str:
-        return f"line {self.text.count(chr(10), 0, offset) + 1}"
-
     def rename(self, word: Word, key: str, value: str | None, row: Row, report: Report) -> None:
         text = key if word.value is None else f"{key}={word.value if value is None else value}"
         report.edit(word.start, word.end, text, row)
@@ -95,14 +104,12 @@ class ShellJob:
         places = [m.end() for m in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
-            inside = statement.count("'") % 2 or not places
             break_ = " " if statement.count("'") % 2 else " \\\n    " if places else "\n"
-            assert inside or places
             for key, value, row in settings:
                 report.edit(place, place, f"{break_}{key}={value}", row if place == (places or [place])[0] else None)
 
 
-class YamlJob:
+class YamlJob(JobFile):
     """A YAML file of settings; lines are edited where they stand."""
 
     mains = ()
@@ -141,9 +148,6 @@ class YamlJob:
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
             text = self.text[value.start_mark.index : end]
             yield Word("", name, text, start, start, key.end_mark.index, end)
-
-    def place(self, offset: int) -> str:
-        return f"line {self.text.count(chr(10), 0, offset) + 1}"
 
     def rename(self, word: Word, key: str, value: str | None, row: Row, report: Report) -> None:
         old, new = word.key.rpartition("."), key.lstrip("+").rpartition(".")

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from parts.foundation.messages import UserError
+from parts.foundation.user_scripts import names_bound_by
 from programs.migrate.edits import Edit, edited
 
 MAGIC = re.compile(r"(\s*)[%!](.*)")
-CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True)
@@ -135,31 +136,77 @@ class PythonSource:
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, kinds)}
 
+    def fields(self, name: str) -> dict[str, ast.expr]:
+        """Defaults of the fields that a class of the file declares, as of a dataclass."""
+        values = {}
+        for item in getattr(self.definitions.get(name), "body", []):
+            if isinstance(item, ast.AnnAssign) and item.value and isinstance(item.target, ast.Name):
+                made = isinstance(item.value, ast.Call) and self.name_of(item.value) == "field"
+                default = [k.value for k in item.value.keywords if k.arg == "default"] if made else [item.value]
+                values[item.target.id] = (default or [item.value])[0]
+        return values
+
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
         """Names that are bound once, and not changed by an item, an attribute or a method."""
         values, bound = {}, []
         for node in ast.walk(self.tree):
-            bound += bound_names(node)
+            bound += names_bound_by(node)
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 if isinstance(target, ast.Name):
                     values[target.id] = node.value
         return {name: value for name, value in values.items() if bound.count(name) == 1}
 
+    def is_global(self, node: ast.expr) -> bool:
+        """Whether all names of an expression are the module's."""
+        local = [n for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS) for n in ast.walk(f)]
+        inside = {name for n in local for name in names_bound_by(n)}
+        return not any(isinstance(n, ast.Name) and n.id in inside for n in ast.walk(node))
+
+    def statement_of(self, node: ast.expr) -> ast.stmt:
+        """The innermost statement around an expression."""
+        start, _ = self.span(node)
+        around = [
+            n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.span(n)[0] <= start < self.span(n)[1]
+        ]
+        return max(around, key=lambda n: self.span(n)[0])
+
+    def function_of(self, node: ast.expr) -> ast.AST | None:
+        """The innermost function around an expression."""
+        start, _ = self.span(node)
+        functions = [f for f in ast.walk(self.tree) if isinstance(f, FUNCTIONS)]
+        around = [f for f in functions if self.span(f)[0] <= start < self.span(f)[1]]
+        return max(around, key=lambda f: self.span(f)[0], default=None)
+
     def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
         """Assignments `config.name = value` to the object that a call makes."""
-        names = {
-            node.targets[0].id
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Assign) and node.value is call and isinstance(node.targets[0], ast.Name)
-        }
+        names = {name for name in self.assigned_names if call in self.bound_to(name)}
         return {
             target.attr: node
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
             if isinstance(target.value, ast.Name) and target.value.id in names
         }
+
+    @cached_property
+    def assigned_names(self) -> dict[str, list[ast.expr]]:
+        values = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values.setdefault(node.targets[0].id, []).append(node.value)
+        return values
+
+    def bound_to(self, name: str) -> list[ast.expr]:
+        """All that is assigned to a name."""
+        return self.assigned_names.get(name, [])
+
+    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
+        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
+        names = {name for name in self.assigned_names if call in self.bound_to(name)}
+        objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
+        objects += [(change, change.func) for change in self.calls.get("update", [])]
+        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
 
     def resolved(self, node):
         """An expression, or that which the name of a constant stands for."""
@@ -182,20 +229,33 @@ class PythonSource:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
         arguments, unseen = {}, []
         for keyword in call.keywords:
-            spread = self.resolved(keyword.value)
             start, end = self.span(keyword)
             if keyword.arg:
                 arguments[keyword.arg] = Argument(keyword.arg, keyword.value, start, start + len(keyword.arg), end)
-            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                for key, value in zip(spread.keys, spread.values, strict=True):
-                    (first, name_end), (_, last) = self.span(key), self.span(value)
-                    arguments[str(key.value)] = Argument(str(key.value), value, first, name_end, last, quoted=True)
-            elif isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
-                inside, hidden = self.arguments(spread)
-                arguments, unseen = arguments | inside, unseen + hidden
             else:
-                unseen.append(keyword.value)
+                inside, hidden = self.items(keyword.value)
+                arguments, unseen = arguments | inside, unseen + hidden
         return arguments, unseen
+
+    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
+        spread = self.resolved(node)
+        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
+            return self.arguments(spread)
+        parts = [(None, spread.left), (None, spread.right)] if is_merge(spread) else []
+        if isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
+            parts = [*zip(spread.keys, spread.values, strict=True)]
+        elif not parts:
+            return {}, [node]
+        items, unseen = {}, []
+        for key, value in parts:
+            if key is None:
+                inside, hidden = self.items(value)
+                items, unseen = items | inside, unseen + hidden
+            else:
+                (first, name_end), (_, last) = self.span(key), self.span(value)
+                items[str(key.value)] = Argument(str(key.value), value, first, name_end, last, quoted=True)
+        return items, unseen
 
     def removal(self, argument: Argument) -> tuple[int, int]:
         """What to cut with an argument: its comma, and its line where it stands alone on it."""
@@ -244,27 +304,13 @@ class PythonSource:
         return edits
 
 
+def is_merge(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+
+
 def runnable(name: str, text: str) -> str:
     """A file as Python: the code cells of a notebook without its magics."""
     if not name.endswith(".ipynb"):
         return text
     cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
     return "\n".join(without_magics("".join(cell["source"])) for cell in cells)
-
-
-def bound_names(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-        return [node.id]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []

@@ -54,8 +54,3 @@ def entry_at(entries: list[dict], version: str) -> dict | None:
     """The entry that holds in a version; None before the first."""
     held = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
     return held[-1] if held else None
-
-
-def change_after(entries: list[dict], version: str) -> str:
-    """The first version after this one with another entry."""
-    return next((e["since"] for e in entries if numbers(e["since"]) > numbers(version)), newest("trl"))

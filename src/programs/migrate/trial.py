@@ -4,15 +4,14 @@ import contextlib
 import json
 import os
 import runpy
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError, need, say
+from parts.foundation.user_scripts import script_end
 
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
@@ -209,26 +208,14 @@ def trial(text: str, near: Path, model: str, data: str) -> dict:
         UserError: it fails, ends without training, or takes too long.
     """
     say(f"note: --check runs the new script in {near}, for one step on the CPU and {TRIAL_SECONDS} s at most")
-    environment = os.environ | {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
-        script = Path(folder) / "migrated.py"
+    with tempfile.TemporaryDirectory() as folder:
+        script, answer = Path(folder) / "migrated.py", Path(folder) / "trial.json"
         script.write_text(text, encoding="utf-8")
         data = str(Path(data).resolve()) if data else ""
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(near.resolve()), os.environ.get("PYTHONPATH")]))
-        options = {"cwd": near, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(TRIAL_SECONDS)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-        answer = Path(folder) / "trial.json"
-        said.seek(0)
-        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-        end = lines[-1] if lines and process.returncode else "it ended without a training step"
+        modules = os.pathsep.join(filter(None, [str(near.resolve()), os.environ.get("PYTHONPATH")]))
+        end = script_end(command, near, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
+        end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))

@@ -44,7 +44,7 @@ def since_of(config: str, name: str, version: str) -> str:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
-    for name in (*run.arguments, *run.attributes):
+    for name in dict.fromkeys((*run.arguments, *run.attributes, *run.of_class)):
         gone = is_gone(run.config, name)
         if not gone:
             continue
@@ -115,13 +115,16 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
 def write_arguments(run: TrlRun, plan: dict[str, Change], report: Report) -> list[Change]:
     """Edit the given arguments; the additions that found no place of a removed one come back."""
     additions = [change for name, change in plan.items() if not run.in_config(name) and change.text is not None]
+    start, end = run.source.span(run.call)
+    own = [a for a in run.arguments.values() if start <= a.start < end]  # others may stand in a shared dictionary
     for name, change in plan.items():
         argument = run.arguments.get(name)
         if argument is None:
             if name in run.attributes:
                 edit_attribute(run, name, change, report)
             continue
-        if change.text is None and additions:
+        is_shared = argument not in own
+        if change.text is None and additions and not is_shared:
             report.edit(argument.end, argument.end, "", change.row)
             change = additions.pop(0)
         if change.text is None:
@@ -162,12 +165,14 @@ def add_to_call(run: TrlRun, call: ast.Call, additions: list[Change], report: Re
 def offer_to_read(run: TrlRun, name: str) -> str:
     """The command that migrates the file that a dictionary is read from."""
     node = run.source.resolved(run.unseen[0])
+    if any(isinstance(n, ast.Dict) or n in run.source.calls.get("dict", []) for n in run.source.bound_to(name)):
+        return f"one dictionary {name} with all settings, which nothing changes later"
     files = [
         n.value
         for n in ast.walk(node)
         if isinstance(n, ast.Constant) and str(n.value).endswith((".yaml", ".yml", ".json"))
     ]
-    file = files[0] if files else f"{name}.yaml"
+    file = files[0] if files else f"{name}.yaml" if name.isidentifier() else "FILE.yaml"
     return (
         f"migrate.py {file} --config_class {run.config} --from trl=={run.version} --out NEW.yaml, with what {name} has"
     )

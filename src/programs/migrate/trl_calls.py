@@ -2,27 +2,31 @@
 
 import ast
 
-from programs.migrate.edits import Edit, Report, Row
+from programs.migrate.edits import Edit, Report, Row, by_hand
 from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import changes, entry_at, newest, numbers
 from programs.migrate.trl_arguments import add_to_call, planned, write_arguments
 from programs.migrate.trl_meanings import Change
-from programs.migrate.trl_models import mend_loading
-from programs.migrate.trl_names import CARRIED, GONE_NAMES, GONE_TRAINERS, LOSSLESS, RENAMED
+from programs.migrate.trl_models import mend_loading, name_unsloth
+from programs.migrate.trl_names import BESIDE_THE_RUN, CARRIED, GONE_NAMES, GONE_TRAINERS, LOSSLESS, RENAMED, TRL_TODAY
 from programs.migrate.trl_prompts import cut_prompts, text_as_it_is
 from programs.migrate.trl_rewards import mend_rewards
 from programs.migrate.trl_run import CONFIGS, UNKNOWN, TrlRun
 
-PLACES = {  # the first arguments of a trainer, by their places
+PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
     "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
     "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
     "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "DPOTrainer": ("model", "ref_model"),
+    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "KTOTrainer": ("model", "ref_model", "args"),
+    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
     "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
 }
 NEW_ARGUMENTS = {"tokenizer": "processing_class", "reward_model": "reward_funcs", "config": "args"} | {
     "reward_processing_class": "reward_processing_classes"
 }
+ARGUMENTS_WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
+COPYING = {"replace", "deepcopy", "copy", "make", "partial"}  # calls that make a config of another one
 
 
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
@@ -83,6 +87,7 @@ class TrlMigration:
                 self.trainer(trainer, call)
         self.lone_configs()
         self.imports["transformers"] |= mend_loading(self.source, self.version, self.report)
+        name_unsloth(self.source, self.report)
         self.names()
         self.add_imports()
         return self.report
@@ -91,8 +96,16 @@ class TrlMigration:
         """Configs that no trainer of this file takes, as those that a function returns."""
         for config in CONFIGS.values():
             for call in self.source.calls.get(config, []):
-                if id(call) not in self.done and config not in ("PPOConfig", "PPOv2Config"):
-                    self.config(TrlRun(self.source, config, self.version, call), call, {})
+                if id(call) in self.done or config in ("PPOConfig", "PPOv2Config"):
+                    continue
+                run = TrlRun(self.source, config, self.version, call)
+                plan = planned(run, self.report)
+                if cut_prompts(run, "", plan, Report()) and run.has("max_prompt_length"):
+                    place, shown = self.source.place(self.source.span(call)[0]), run.text("max_prompt_length")
+                    why = "prompts are no longer cut, and the trainer of this config cannot be seen"
+                    nearest = "rows that are short enough, or this number in the class that cuts prompts"
+                    self.report.refuse(place, f"max_prompt_length={shown}", why, nearest)
+                self.config(run, call, plan)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
         source, report = self.source, self.report
@@ -102,26 +115,70 @@ class TrlMigration:
         run = TrlRun(source, config, self.version, made)
         moved = self.moved_arguments(trainer, arguments, run)
         plan = planned(run, report)
-        new_class = cut_prompts(run, trainer, plan, report) or text_as_it_is(run, trainer, moved, arguments)
+        base = source.code(call.func)
+        new_class = cut_prompts(run, base, plan, report) or text_as_it_is(run, base, moved, arguments)
         plan |= moved
         place = source.place(source.span(call)[0])
+        model = arguments["model"].value if "model" in arguments else next(iter(call.args), None)
+        is_path = isinstance(source.resolved(model), ast.Constant)
+        if config == "GRPOConfig" and run.before("0.18") and run.value("beta") != 0 and not is_path:
+            report.note(by_hand("", "reference").why)
+        first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        if len(call.args) > len(first):
+            shown, why = source.code(call.args[len(first)]), f"{trainer}'s arguments have other places today"
+            report.refuse(place, shown, why, "NAME=VALUE for each argument")
         if made is not None and id(made) not in self.done:
             self.config(run, made, plan)
         elif made is None and node is None and not unseen:
             self.add_config(run, trainer, call, plan)
         elif made is None:
-            shown = source.code(node) if node is not None else f"**{source.code(unseen[0])}"
-            why = "made at run time: its settings cannot be seen"
-            nearest = (
-                f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {config}"
-            )
-            report.refuse(place, f"args={shown}", why, nearest)
+            self.unseen_config(run, place, node, unseen, new_class)
         self.edit_trainer(trainer, call, arguments, new_class)
+        if new_class and "self.longest_prompt" in new_class:
+            self.set_longest_prompt(run, call)
+        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
+        if overridden := [name for name in methods if name != "__init__"]:
+            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
+            report.refuse(place, f"{base}.{', '.join(overridden)}", why, "a comparison with the methods of today's")
+        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
+            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
+            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
         if config in ("GRPOConfig", "RLOOConfig", "OnlineDPOConfig"):
             rewards = arguments["reward_funcs"].value if "reward_funcs" in arguments else None
             if rewards is None and "reward_funcs" in PLACES.get(trainer, ()) and len(call.args) > 1:
                 rewards = call.args[1]
             mend_rewards(source, rewards, report)
+
+    def set_longest_prompt(self, run: TrlRun, call: ast.Call) -> None:
+        """Give the class that cuts prompts a limit that only the function of the trainer knows."""
+        source, node, statement = self.source, run.node("max_prompt_length"), self.source.statement_of(call)
+        start = source.span(statement)[0]
+        if source.function_of(node) is not source.function_of(call) or source.text[:start].split("\n")[-1].strip():
+            shown = f"max_prompt_length={source.code(node)}"
+            nearest = "longest_prompt = NUMBER in the class that cuts prompts"
+            self.report.refuse(source.place(start), shown, "known inside a function only", nearest)
+            return
+        name = next(edit.text for edit in reversed(self.report.edits) if edit.start == source.span(call.func)[0])
+        text = f"{name}.longest_prompt = {source.code(node)}\n{' ' * statement.col_offset}"
+        self.report.edit(start, start, text)
+
+    def unseen_config(self, run: TrlRun, place: str, node, unseen: list, new_class: str | None) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look for them."""
+        shown = self.source.code(node) if node is not None else f"**{self.source.code(unseen[0])}"
+        makers = self.source.bound_to(getattr(node, "id", "")) or [node]
+        nearest = (
+            f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {run.config}"
+        )
+        calls = [maker for maker in makers if isinstance(maker, ast.Call)]
+        if any(self.source.name_of(call) in COPYING or is_config(self.source, call) for call in calls):
+            nearest = f"one call {run.config}(…) with all settings"
+        self.report.refuse(place, f"args={shown}", "made at run time: its settings cannot be seen", nearest)
+        limit = run.value("max_prompt_length")
+        if new_class and isinstance(limit, int):
+            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+            self.report.refuse(
+                place, "max_prompt_length", why, f"the number of the settings for the {limit} of the class"
+            )
 
     def config(self, run: TrlRun, call: ast.Call, plan: dict[str, Change]) -> None:
         """Edit the call of a config, once."""
@@ -129,6 +186,9 @@ class TrlMigration:
         plan = plan or planned(run, self.report)
         add_to_call(run, call, write_arguments(run, plan, self.report), self.report)
         self.runs.append(run)
+        for change in self.source.hidden_changes(call):
+            place, shown = self.source.place(self.source.span(change)[0]), self.source.code(change)
+            self.report.refuse(place, shown, "settings that cannot be seen here", f"arguments of {run.config}(…)")
         if self.source.name_of(call) == "TrainingArguments":
             start, end = self.source.span(call.func)
             row = Row(f"{run.config}(…)", "0.13", "the trainer's own class, which has its settings", "other defaults")
@@ -163,7 +223,7 @@ class TrlMigration:
         table, moved = changes("trl")["trainers"].get(trainer, {}), {}
         for name, argument in arguments.items():
             entry = entry_at(table.get(name, []), newest("trl"))
-            if not entry or not entry.get("gone") or name in NEW_ARGUMENTS or name in LOSSLESS or name == "model_init":
+            if not entry or not entry.get("gone") or name in (*NEW_ARGUMENTS, *LOSSLESS, *ARGUMENTS_WITHOUT_EQUAL):
                 continue
             new, text = RENAMED.get(name) or name, self.source.code(argument.value)
             run.of_trainer[name] = argument
@@ -187,24 +247,17 @@ class TrlMigration:
                 row = Row(f"{new}={source.code(argument.value)}", since, f"the new name of {name}", "TypeError")
                 report.edit(argument.start, argument.name_end, text, row)
                 continue
-            if name in ("judge", "model_init"):
-                near = {"judge": "a reward function that asks the judge", "model_init": "model="}[name]
-                report.refuse(source.place(argument.start), name, f"gone since {since}", near)
+            if name in ARGUMENTS_WITHOUT_EQUAL:
+                report.refuse(source.place(argument.start), name, f"gone since {since}", ARGUMENTS_WITHOUT_EQUAL[name])
             row = Row("", since, f"{name} is no argument of {trainer}", "TypeError")
             report.edit(*source.removal(argument), "", row)
         if trainer == "SFTTrainer" and "formatting_func" in arguments and numbers(self.version) < (0, 17):
             self.format_rows(arguments)
         if new_class:
-            name, text = new_class
-            self.insert_class(call, name, text)
+            name = self.insert_class(trainer, call, new_class)
             start, end = source.span(call.func)
-            why = "as the class above does: " + (
-                "texts got no end token" if trainer == "SFTTrainer" else "prompts were cut"
-            )
-            row = Row(f"{name}(…)", "0.17" if trainer == "SFTTrainer" else "0.28", why, "another text")
+            row = by_hand(f"{name}(…)", "end_token" if trainer == "SFTTrainer" else "prompts")
             report.edit(start, end, name, row)
-            if isinstance(call.func, ast.Attribute):
-                self.imports["trl"].add(trainer)
 
     def format_rows(self, arguments: dict) -> None:
         """A formatting_func that took a batch and returned its texts, for one row."""
@@ -222,16 +275,36 @@ class TrlMigration:
             row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
             self.report.edit(*source.span(argument.value), text, row)
 
-    def insert_class(self, call: ast.Call, name: str, text: str) -> None:
-        """Put a class behind the last import at the top of the file, once."""
-        if any(f"class {name}(" in edit.text for edit in self.report.edits):
-            return
-        imports = [n for n in self.source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        inside = [n for n in imports if n.lineno < call.lineno]
-        end = self.source.span(inside[-1])[1] if inside else 0
-        line_end = self.source.text.find("\n", end)
-        end = len(self.source.text) if line_end < 0 else line_end
-        self.report.edit(end, end, text.rstrip("\n"), None)
+    def insert_class(self, trainer: str, call: ast.Call, text: str) -> str:
+        """Put a class behind the imports at the top of the file, or behind the script's own trainer; returns its name.
+
+        A class of the same text serves several trainers.
+        """
+        source, base = self.source, self.source.code(call.func)
+        stem = base.split(".")[-1] + ("WithoutEndToken" if trainer == "SFTTrainer" else "WithCutPrompts")
+        definition, (_, _, statement) = (
+            source.definitions.get(base),
+            source.imports.get(base.split(".")[0], ("", "", None)),
+        )
+        if definition is None and statement not in source.tree.body:  # imported inside a function
+            text = f"\nfrom trl import {trainer}{f' as {base}' if base != trainer else ''}{text}"
+        for name in (stem, *(f"{stem}{number}" for number in range(2, 10))):
+            written = text.rstrip("\n").replace("{name}", name)
+            others = [edit.text for edit in self.report.edits if f"class {name}(" in edit.text]
+            if any(written.strip() in text for text in others):
+                return name
+            if not others:
+                break
+        before = [n for n in source.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and n.lineno < call.lineno]
+        before += [n for n in source.tree.body if n is definition]
+        if before:
+            line_end = source.text.find("\n", max(source.span(node)[1] for node in before))
+            place = len(source.text) if line_end < 0 else line_end
+        else:  # before the first statement behind a docstring
+            place = source.span(source.tree.body[ast.get_docstring(source.tree) is not None])[0]
+            written = written.strip("\n") + "\n\n\n"
+        self.report.edit(place, place, written, None)
+        return name
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""
@@ -244,12 +317,16 @@ class TrlMigration:
             if name and run.value(name) is not UNKNOWN:
                 flags[flag] = run.value(name)
         target = GONE_TRAINERS.get(trainer, "scripts/ppo_train.py --advantage rloo")
-        shown = " ".join(f"--{flag} {value}" for flag, value in flags.items())
-        unknown = [n for n in run.arguments if run.value(n) is UNKNOWN]
+        nearest = " ".join([f"python {target}", *(f"--{flag} {value}" for flag, value in flags.items())])
+        carried = {name for names in CARRIED.values() for name in names}
+        beside = [
+            name for name in run.arguments if name not in (carried | BESIDE_THE_RUN) or run.value(name) is UNKNOWN
+        ]
+        if beside:
+            nearest += f" (see --help for {', '.join(beside)})"
         why = f"{trainer} of {self.version} has no successor in TRL"
-        nearest = f"python {target} {shown}".rstrip() + f" (known at run time only: {', '.join(unknown)})" * bool(
-            unknown
-        )
+        if trainer == "RLOOTrainer":
+            why = by_hand("", "rloo", trainer=trainer, version=self.version).why
         self.report.refuse(source.place(source.span(call)[0]), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
@@ -262,9 +339,14 @@ class TrlMigration:
             for alias in node.names:
                 entry = entry_at(changes("trl")["modules"].get(alias.name, []), newest("trl"))
                 is_gone_today = not entry or entry.get("gone")
-                if is_gone_today and GONE_NAMES.get(alias.name):
+                known = {*TRL_TODAY, *CONFIGS, *CONFIGS.values()}  # a trainer that is gone is said at its call
+                is_known = alias.name in known or node.module not in ("trl", "trl.trainer")
+                if is_gone_today and alias.name != "*" and (GONE_NAMES.get(alias.name) or not is_known):
                     place = self.source.place(self.source.span(node)[0])
-                    self.report.refuse(place, alias.name, "no longer in trl", GONE_NAMES[alias.name])
+                    nearest = (
+                        GONE_NAMES.get(alias.name) or "its copy in the script, or trl.experimental, which has some"
+                    )
+                    self.report.refuse(place, alias.name, "no longer in trl", nearest)
                 elif not is_gone_today and ("experimental" in entry["at"] or "experimental" in node.module):
                     if entry["at"] != node.module:
                         moved.setdefault(entry["at"], []).append((alias, entry["since"]))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Report, Row, by_hand
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
 
 
@@ -31,20 +31,21 @@ def product(run: TrlRun, first: str, second: str) -> str:
     return str(values[0] * values[1])
 
 
-def changed(name: str, text: str, since: str, why: str, otherwise: str) -> Change:
-    return Change(name, text, Row(f"{name}={text}", since, why, otherwise))
+def changed(name: str, text: str, rule: str, **values) -> Change:
+    return Change(name, text, by_hand(f"{name}={text}", rule, **values))
 
 
 def batch(run: TrlRun, report: Report) -> Iterator[Change]:
     """GRPO before 0.15: sizes of batches count prompts, each with `num_generations` completions."""
     if run.config != "GRPOConfig" or not run.before("0.15"):
         return
+    report.note(by_hand("", "padding").why)
     sizes = ["per_device_train_batch_size"]
     if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
         sizes.append("per_device_eval_batch_size")
     for name in sizes:
-        why = f"{run.text(name)} counted prompts, each with {run.text('num_generations')} completions"
-        yield changed(name, product(run, name, "num_generations"), "0.15", why, "counts completions")
+        text = product(run, name, "num_generations")
+        yield changed(name, text, "batch", size=run.text(name), group=run.text("num_generations"))
 
 
 def sampling(run: TrlRun, report: Report) -> Iterator[Change]:
@@ -54,39 +55,31 @@ def sampling(run: TrlRun, report: Report) -> Iterator[Change]:
     vllm = run.value("use_vllm")
     if run.before("0.16"):
         if run.value("temperature") != 1.0:
-            old, why = (
-                run.text("temperature"),
-                "it sampled at the temperature; the loss's log-probs were not divided by it",
-            )
-            yield changed("temperature", "1.0", "0.16", why, f"log-probs divided by {old}")
-            yield changed("generation_kwargs", f'{{"temperature": {old}}}', "0.16", why, "as above")
-        if vllm is False or vllm is None:
-            yield changed(
-                "top_k", "50", "0.16", "transformers samples from 50 tokens where nothing is said", "all tokens"
-            )
-        elif vllm is UNKNOWN:
-            report.note(f"use_vllm={run.text('use_vllm')} is known at run time only; without vLLM write top_k=50")
+            old = run.text("temperature")
+            yield changed("temperature", "1.0", "temperature", old=old)
+            yield changed("generation_kwargs", f'{{"temperature": {old}}}', "temperature", old=old)
+        if vllm is not True:
+            yield changed("top_k", f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50", "top_k")
     elif run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
-        yield changed("top_k", "0", "0.27", "None was all tokens", "that of the model's generation config")
+        yield changed("top_k", "0", "top_k_none")
 
 
 def loss(run: TrlRun, report: Report) -> Iterator[Change]:
     """Aggregation before it had a name, the KL without the importance ratio, no correction for vLLM."""
     if run.config != "GRPOConfig":
         return
-    if run.before("0.17"):
-        kind, mean = ("grpo", "each completion") if run.before("0.16") else ("bnpo", "the tokens of the micro-batch")
-        yield changed("loss_type", f'"{kind}"', "0.17", f"the loss was the mean over {mean}", "dapo")
+    if run.before("0.16"):
+        yield changed("loss_type", '"grpo"', "mean_of_completions")
+    elif run.before("0.17"):
+        yield changed("loss_type", '"bnpo"', "mean_of_tokens")
     if run.before("0.26") and run.value("beta") != 0:
-        why = "the KL was k3 alone"
-        yield changed("use_bias_correction_kl", "False", "1.10", why, "k3 times the importance ratio")
-    if run.value("use_vllm") not in (False, None) and run.before("0.23"):
-        why = "nothing corrected for the sampler"
-        name = "vllm_importance_sampling_correction"
-        yield changed(name, "False", "0.23", why, "weights of sequences outside the bound are 0")
-    if run.value("use_vllm") not in (False, None) and not run.before("0.23") and run.before("0.26"):
-        name = "vllm_importance_sampling_mode"
-        yield changed(name, '"token_truncate"', "0.26", "weights were bounded token by token", "sequence_mask")
+        yield changed("use_bias_correction_kl", "False", "kl")
+    if run.value("use_vllm") in (False, None):
+        return
+    if run.before("0.23"):
+        yield changed("vllm_importance_sampling_correction", "False", "vllm_correction")
+    elif run.before("0.26"):
+        yield changed("vllm_importance_sampling_mode", '"token_truncate"', "vllm_correction_mode")
 
 
 def engine(run: TrlRun, report: Report) -> Iterator[Change]:
@@ -98,7 +91,7 @@ def engine(run: TrlRun, report: Report) -> Iterator[Change]:
             "vLLM had a device of its own; today it shares those of the training (vllm_mode colocate) or is a server"
         )
     elif run.before("0.18"):
-        yield changed("vllm_mode", '"server"', "0.18", "vLLM was a server", "colocate")
+        yield changed("vllm_mode", '"server"', "vllm_server")
     if run.value("vllm_mode") == "server" or (
         not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
     ):
@@ -138,12 +131,14 @@ def preferences(run: TrlRun, report: Report) -> Iterator[Change]:
     if run.config != "DPOConfig":
         return
     if run.before("0.12") and run.value("max_length") is None:
-        yield changed("max_length", "512", "0.12", "the length where nothing was said", "1024")
+        yield changed("max_length", "512", "dpo_length")
     if run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
         kinds, alpha = run.text("loss_type") if run.has("loss_type") else '"sigmoid"', run.text("rpo_alpha")
         row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")
         yield Change("rpo_alpha", f"[1.0, {alpha}]", row, "loss_weights")
         yield Change("loss_type", f'[{kinds}, "sft"]', row)
+    if "kto_pair" in str(run.value("loss_type")):
+        report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
     for name in ("reference_free", "force_use_ref_model", "model_adapter_name", "ref_adapter_name"):
         if run.value(name) not in (None, False) and run.has(name):
             near = {"reference_free": "a ref_model of equal log-probs"}.get(name, "peft's own adapter names")
@@ -154,11 +149,20 @@ def packing(run: TrlRun, report: Report) -> Iterator[Change]:
     """SFT: packing cut one long text; the average over micro-batches."""
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
+    if run.config == "SFTConfig" and run.before("0.17"):
+        if "DataCollatorForCompletionOnlyLM" not in run.source.imports:
+            yield changed("completion_only_loss", "False", "whole_text")
+        if not run.before("0.16"):
+            report.note(by_hand("", "end_token_of_chat").why)
+    if run.config == "SFTConfig" and run.before("0.13") and run.value("max_seq_length") is None:
+        report.note(by_hand("", "sft_length").why)
     if run.value("packing") not in (False, None):
         if run.before("0.19"):
-            yield changed("packing_strategy", '"wrapped"', "0.19", "packing cut one long text into pieces", "bfd")
+            yield changed("packing_strategy", '"wrapped"', "wrapped")
         elif run.value("packing_strategy") == "ffd":
-            yield changed("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
+            yield Change(
+                "packing_strategy", '"bfd"', Row('packing_strategy="bfd"', "0.20", "ffd is gone", "ValueError")
+            )
             report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
         why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
@@ -169,7 +173,7 @@ def dropout(run: TrlRun, report: Report) -> Iterator[Change]:
     """Dropout that no setting switched off yet."""
     first = {"RewardConfig": "0.14", "KTOConfig": "0.12"}.get(run.config)
     if first and run.before(first) and not run.has("disable_dropout"):
-        yield changed("disable_dropout", "False", first, "dropout was on", "True")
+        yield changed("disable_dropout", "False", "dropout", since=first)
 
 
 MEANINGS = (dropout, batch, sampling, loss, engine, schedule, preferences, packing)

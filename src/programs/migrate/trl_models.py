@@ -2,7 +2,7 @@
 
 import ast
 
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Report, Row, by_hand
 from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import numbers
 from programs.migrate.trl_run import transformers_of
@@ -35,6 +35,11 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
             continue
         arguments, unseen = source.arguments(call)
         rename_arguments(source, arguments, report)
+        if flash := arguments.get("use_flash_attention_2"):
+            text = 'attn_implementation="flash_attention_2"'
+            if source.code(flash.value) != "True":
+                text = f'attn_implementation="flash_attention_2" if {source.code(flash.value)} else "sdpa"'
+            report.edit(flash.start, flash.end, text, Row(text, SINCE, "its new name", "TypeError"))
         bits = [n for n in QUANTISED if n in arguments]
         for name in bits:
             argument = arguments[name]
@@ -49,11 +54,49 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> set[str]
         is_old = numbers(transformers_of(version)) < (5, 0)
         if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
             kind = "float16" if bits or "quantization_config" in arguments else "float32"
-            row = Row(f'dtype="{kind}"', SINCE, "the default then", "that of the checkpoint")
+            row = by_hand(f'dtype="{kind}"', "precision")
             report.edits += source.additions(call, [(f'dtype="{kind}"', row)])
     for argument in model_kwargs(source):
         rename_arguments(source, argument, report)
     return wanted
+
+
+LORA = ("r", "lora_alpha", "lora_dropout", "target_modules", "bias", "use_rslora", "modules_to_save")
+
+
+def name_unsloth(source: PythonSource, report: Report) -> None:
+    """Say that Unsloth replaces code of TRL, and what each of its calls is without it."""
+    names = {n: x for n, x in source.imports.items() if x[0].split(".")[0] in ("unsloth", "unsloth_zoo")}
+    for module, _, statement in names.values():
+        why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+        nearest = "leaving its imports out, with what stands below for its calls"
+        report.refuse(source.place(source.span(statement)[0]), module, why, nearest)
+    for method, calls in source.calls.items():
+        for call in calls:
+            function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+            if getattr(function, "id", "") in names:
+                place = source.place(source.span(call)[0])
+                report.refuse(place, source.code(call.func), "Unsloth's", plain(source, call, method))
+
+
+def plain(source: PythonSource, call: ast.Call, method: str) -> str:
+    """What a call of Unsloth is with transformers and peft."""
+    given = {name: source.code(argument.value) for name, argument in source.arguments(call)[0].items()}
+    if method == "from_pretrained":
+        model = given.get("model_name") or (source.code(call.args[0]) if call.args else "NAME")
+        bits = next(
+            (n for n in QUANTISED if given.get(n) == "True"), "load_in_4bit" if not {*QUANTISED} & {*given} else ""
+        )
+        quantised = f", quantization_config=BitsAndBytesConfig({bits}=True)" if bits else ""
+        kind = given.get("dtype", '"auto"')
+        loader = f"AutoModelForCausalLM.from_pretrained({model}, dtype={kind}{quantised})"
+        return f"{loader} and AutoTokenizer.from_pretrained({model})"
+    if method == "get_peft_model":
+        settings = ", ".join(f"{name}={given[name]}" for name in LORA if name in given)
+        return f"peft_config=LoraConfig({settings}) as an argument of the trainer"
+    if "bfloat16" in method:
+        return "torch.cuda.is_bf16_supported()"
+    return "leaving it out"
 
 
 def model_kwargs(source: PythonSource) -> list[dict]:

@@ -52,7 +52,6 @@ GONE_NAMES = {
     "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
     "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
     "AutoModelForSeq2SeqLMWithValueHead": "scripts/ppo_train.py, for models without an encoder",
-    "create_reference_model": "",
     "DPODataCollatorWithPadding": "leaving data_collator out",
     "RewardDataCollatorWithPadding": "leaving data_collator out",
     "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
@@ -61,7 +60,21 @@ GONE_NAMES = {
     "IterativeSFTTrainer": "SFTTrainer",
     "BestOfNSampler": "generate with num_return_sequences",
     "LengthSampler": "random.randint",
+    "SFTScriptArguments": "ScriptArguments",
+    "DPOScriptArguments": "ScriptArguments",
+    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
 }
+# What `from trl import` finds today beside what the tables have.
+TRL_TODAY = set(
+    "BEMACallback DPOConfig DPOTrainer DatasetMixtureConfig DistillationConfig DistillationTrainer GRPOConfig "
+    "GRPOTrainer KTOConfig KTOTrainer LogCompletionsCallback ModelConfig RLOOConfig RLOOTrainer RewardConfig "
+    "RewardTrainer RichProgressCallback SFTConfig SFTTrainer ScriptArguments SyncRefModelCallback TrlParser "
+    "WeaveCallback add_response_schema apply_chat_template chat_template_utils clone_chat_template "
+    "create_reference_model data_utils extract_prompt get_dataset get_peft_config get_quantization_config "
+    "get_training_chat_template init_zero_verbose is_conversational is_conversational_from_value "
+    "maybe_apply_chat_template maybe_convert_to_chatml maybe_extract_prompt maybe_unpair_preference_dataset models "
+    "pack_dataset prepare_multimodal_messages scripts supports_tool_calling trainer unpair_preference_dataset".split()
+)
 # Trainers that are gone -> (where to go, {setting of that script: TRL's names})
 GONE_TRAINERS = {
     "PPOTrainer": "scripts/ppo_train.py",

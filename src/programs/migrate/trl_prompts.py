@@ -38,17 +38,18 @@ class {name}({trainer}):
 '''
 
 
-def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Report) -> tuple[str, str] | None:
-    """(Name, text) of a class that cuts prompts as the old version did; None where it cut none.
+def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Report) -> str | None:
+    """A class under the expression `trainer` that cuts prompts as the old version did; None where it cut none.
 
     Takes the settings that are gone out of the plan's way.
     """
     names = [n for n in ("max_prompt_length", "max_target_length") if run.in_config(n)]
     for name in names:
-        plan[name] = Change(name, None, Row("", "0.28", f"{name} is gone: a class of the script cuts", "TypeError"))
+        plan[name] = Change(name, None, Row("", "0.28", f"no trainer has {name}", "TypeError"))
     limit, version = run.value("max_prompt_length"), run.version
-    name = f"{trainer}WithCutPrompts"
     shown = run.text("max_prompt_length")
+    if limit is UNKNOWN and not run.source.is_global(run.node("max_prompt_length")):
+        shown = "self.longest_prompt"  # the class stands outside the function: the migration sets it there
     if run.config in SAMPLING:
         has_bos = not run.before("0.26")
         if (limit is None and has_bos) or not run.before("0.29"):
@@ -72,16 +73,15 @@ def cut_prompts(run: TrlRun, trainer: str, plan: dict[str, Change], report: Repo
         if names and limit not in (None, -1):
             report.refuse("", f"max_prompt_length={shown}", "prompts are no longer cut", "rows that are short enough")
         return None
-    for key, value in (values | {"name": name, "trainer": trainer, "version": version}).items():
+    for key, value in (values | {"trainer": trainer, "version": version}).items():
         text = text.replace(f"{{{key}}}", value)
-    return name, text
+    return text
 
 
-def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> tuple[str, str] | None:
-    """(Name, text) of a class that tokenizes plain texts as SFT did before 0.17; None where it makes no difference."""
+def text_as_it_is(run: TrlRun, trainer: str, moved: dict, arguments: dict) -> str | None:
+    """A class that tokenizes plain texts as SFT did before 0.16; None where it makes no difference."""
     has_text = run.has("dataset_text_field") or "dataset_text_field" in moved or "formatting_func" in arguments
-    packs = run.value("packing") not in (False, None) or "packing" in moved
-    if run.config != "SFTConfig" or not run.before("0.17") or packs or not has_text:
+    packs = run.value("packing") not in (False, None)
+    if run.config != "SFTConfig" or not run.before("0.16") or packs or not has_text:
         return None
-    name = f"{trainer}WithoutEndToken"
-    return name, TEXTS.replace("{name}", name).replace("{trainer}", trainer).replace("{version}", run.version)
+    return TEXTS.replace("{trainer}", trainer).replace("{version}", run.version)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from programs.migrate.edits import Report, Row
-from programs.migrate.python_source import PythonSource
+from programs.migrate.python_source import FUNCTIONS, PythonSource
 
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
 
 

@@ -90,8 +90,9 @@ class TrlRun:
             self.attributes = self.source.attributes(self.call)
         else:
             self.attributes = {}
+        self.of_class = self.source.fields(self.source.name_of(self.call)) if self.call is not None else {}
         self.aliases = {}  # today's name -> the one that the script gives
-        for name in (*self.arguments, *self.attributes):
+        for name in (*self.arguments, *self.attributes, *self.of_class):
             gone = is_gone(self.config, name)
             if gone and gone.get("renamed") and name not in ELSEWHERE:
                 self.aliases[gone["renamed"]] = name
@@ -102,7 +103,7 @@ class TrlRun:
         argument = self.of_trainer.get(name) or self.arguments.get(name)
         if argument is None and name in self.aliases:
             return self.node(self.aliases[name])
-        return argument.value if argument else None
+        return argument.value if argument else self.of_class.get(name)
 
     def in_config(self, name: str) -> bool:
         return name in self.arguments or name in self.attributes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parts.data.verl_keys import ACTOR, MODEL, OFF, REF, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Report, Row, by_hand
 from programs.migrate.job_files import ShellJob, Word, YamlJob
 from programs.migrate.python_source import PythonSource
 from programs.migrate.tables import changes, entry_at, newest, numbers
@@ -149,7 +149,7 @@ class VerlMigration:
         new, place = f"{word.key}_per_gpu", self.job.place(word.start)
         gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
         parallel, size = self.number(PER_JOB[word.key], 1), self.number(word.key, 0)
-        why = "it counted all GPUs of the job, divided by their number"
+        why = by_hand("", "micro_batch").why
         if new in self.given:
             self.job.remove(word, Row("", "0.2", f"{new} is given too", "an error"), self.report)
         elif None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
@@ -157,7 +157,7 @@ class VerlMigration:
             self.report.refuse(place, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
         else:
             value = str(size // max(1, gpus * nodes // parallel))
-            self.job.rename(word, new, value, Row(f"{new}={value}", "0.4", why, "deprecated"), self.report)
+            self.job.rename(word, new, value, by_hand(f"{new}={value}", "micro_batch"), self.report)
 
     def both_sides(self, word: Word) -> None:
         """clip_ratio is no longer read: both sides of the bound."""
@@ -191,27 +191,25 @@ class VerlMigration:
         yield from (change for change in self.by_code() if change[0] not in self.given)
 
     def by_code(self) -> Iterator[tuple[str, str, Row]]:
-        def line(key: str, value: str, since: str, why: str, otherwise: str) -> tuple[str, str, Row]:
-            return key, value, Row(f"{key}={value}", since, why, otherwise)
+        def line(key: str, value: str, rule: str) -> tuple[str, str, Row]:
+            return key, value, by_hand(f"{key}={value}", rule)
 
         if self.before("0.4"):
             kl_loss = self.given.get(f"{ACTOR}.use_kl_loss")
-            key, why = "algorithm.use_kl_in_reward", "the KL was in the reward unless a KL loss was used"
+            key = "algorithm.use_kl_in_reward"
             if kl_loss and not kl_loss.is_fixed:
-                place = self.job.place(kl_loss.start)
+                why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
                 nearest = f"{key}=True where use_kl_loss is False"
-                self.report.refuse(
-                    place, f"{ACTOR}.use_kl_loss={kl_loss.value}", f"{why}; it is a variable here", nearest
-                )
+                self.report.refuse(self.job.place(kl_loss.start), f"{kl_loss.key}={kl_loss.value}", why, nearest)
             elif not kl_loss or kl_loss.plain.lower() != "true":
-                yield line(key, "True", "0.4", why, "no KL")
-            yield line(
-                f"{ACTOR}.clip_ratio_c", str(OFF), "0.4", "there was no second bound for negative advantages", "3.0"
-            )
+                yield line(key, "True", "kl_in_reward")
+            yield line(f"{ACTOR}.clip_ratio_c", str(OFF), "dual_clip")
         if self.before("0.3"):
-            yield line("data.filter_overlong_prompts", "True", "0.3", "overlong prompts were left out", "an error")
+            yield line("data.filter_overlong_prompts", "True", "overlong")
         if self.before("0.6"):
-            yield line("data.seed", "1", "0.6", "the order of the rows had the seed 1", "another order in each run")
+            yield line("data.seed", "1", "data_seed")
+        if self.before("0.7"):
+            self.report.note(by_hand("", "token_mean").why)
 
     def rewards(self) -> None:
         """A reward file beside the job whose function does not take what verl passes."""

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
+from parts.foundation.user_scripts import names_bound_by
 
 # what GRPOConfig of TRL 1.16 has where the file says nothing
 TRL_DEFAULTS = {
@@ -47,7 +48,6 @@ TRL_DEFAULTS = {
 }
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 
 
 class TrlSource:
@@ -66,7 +66,7 @@ class TrlSource:
             raise UserError(f"got --from_trl {file}, which cannot be read ({error}); expected Python source") from None
         self.calls, self.assigned, self.top, bound = {}, {}, {}, []
         for node in ast.walk(tree):
-            bound += bound_here(node)
+            bound += names_bound_by(node)
             if isinstance(node, ast.Call):
                 self.calls.setdefault(name_of(node), []).append(node)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -127,21 +127,3 @@ class TrlSource:
 
 def name_of(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
-
-
-def bound_here(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-        return [node.id]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    place = node
-    if isinstance(node, ast.Call) and name_of(node) in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []

@@ -1,19 +1,16 @@
 """--run_script: a TRL script run up to its trainer, in a process of its own, for what cannot be read off its source."""
 
-import contextlib
 import importlib
 import importlib.util
 import json
 import os
 import runpy
-import signal
-import subprocess
 import sys
-import tempfile
 import types
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say
+from parts.foundation.user_scripts import script_end
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
 RECORD = "--record_trl"  # the first argument of the process
@@ -108,24 +105,10 @@ def trial_of(file: str, folder: str) -> dict:
     out.mkdir(parents=True, exist_ok=True)
     say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
     command = [sys.executable, __file__, RECORD, str(script), str(out)]
-    env = os.environ | {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
     answer = out / "trl_trial.json"
     answer.unlink(missing_ok=True)
+    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended without a trainer"
     expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
-    with tempfile.TemporaryFile("w+") as said:
-        options = {"cwd": script.parent, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(TRIAL_SECONDS)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                late = isinstance(error, subprocess.TimeoutExpired)
-                need(not late, f"got {file}, which takes more than {TRIAL_SECONDS} s; {expected}")
-                raise
-        said.seek(0)
-        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    end = lines[-1] if lines and process.returncode else "it ended without a trainer"
     need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
     given = json.loads(answer.read_text(encoding="utf-8"))
     answer.unlink()
