@@ -23,8 +23,9 @@ def large_steps(run: LoggedRun) -> list[Fact]:
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most[1]:.3g}"
             facts.append(fact(run, name, text, high[0]))
     kl = sorted(run.series.get("kl", {}).items())
-    for (_, before), (step, after) in itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else []):
-        if after - before > 0.5 and after > 2 * max(value for at, value in kl if at < step):
+    for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
+        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
+        if stays and after - before > 0.5 and after > 2 * max(value for _, value in kl[: i + 1]):
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
             return [*facts, fact(run, "kl", text, step)]
     return facts
