@@ -34,7 +34,7 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
 
-Exit codes: 0 learned, 1 a cause, or broken or did not learn, 2 unreadable, 3 too short; of several the gravest: 2, 1, 3, 0.
+Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short; of several runs 2, then 1, then 3.
 """
 
 ROOMS = ("report_and_plot", "rescoring", "command")

@@ -4,7 +4,7 @@ import itertools
 import math
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact
-from parts.reading.logged_run import LoggedRun, collapse, gained
+from parts.reading.logged_run import LoggedRun, collapse, gained, held_out_gain
 
 LARGE = (  # series of one step's update, value that is too much, words
     ("kl_step", 0.1, "KL of one step's update"),
@@ -39,7 +39,10 @@ def find_updates_too_large(run: LoggedRun) -> Evidence | None:
     # the first updates took all: what so many completions would not score by chance
     rest = scores[1:]
     count = (run.number("batch") or 32) * len(rest)
-    at_once = len(rest) > 1 and scores[0] * count > 20 and max(rest) <= 0.02 * scores[0] and min(scores) >= 0
+    held_out, gain = run.values("held_out"), held_out_gain(run)
+    many = len(rest) > 1 and scores[0] * count > 20
+    many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
+    at_once = many and rest != [] and max(rest) <= 0.02 * scores[0] and min(scores) >= 0
     ruined = bool(lost) or at_once
     if gained(run) and not ruined and run.trend("score") > 0:
         return None  # large, and it learns
