@@ -1,7 +1,6 @@
 """Updates too large: rate, passes or minibatches move the policy further than its samples reach."""
 
 import itertools
-import math
 
 from parts.reading.cause import CERTAIN, LIKELY, LOST, STILL, Cause, Evidence, Fact, fact
 from parts.reading.logged_run import LoggedRun, collapse, gained, held_out_gain
@@ -34,7 +33,6 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 def find_updates_too_large(run: LoggedRun) -> Evidence | None:
     """The update's own figures moved first, or the score was lost within the first steps."""
     facts, lost = large_steps(run), collapse(run)
-    moved = min((f.step for f in facts if f.step is not None), default=math.inf)
     scores = run.values("score")
     # the first updates took all: what so many completions would not score by chance
     rest = scores[1:]
@@ -49,17 +47,19 @@ def find_updates_too_large(run: LoggedRun) -> Evidence | None:
     rate, passes = run.values("lr"), (run.number("epochs") or 1) * (run.number("minibatches") or 1)
     if passes >= 16:
         facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
-    if facts:
-        if rate:
-            facts.append(fact(run, "lr", f"the learning rate is {max(rate):.3g}"))
-        strength = CERTAIN + 0.04 if ruined or any("10 *" in f.text for f in facts) or len(facts) > 2 else LIKELY + 0.2
-        return Evidence(strength, facts, since=int(moved) if ruined else None)
     if ruined:
         step = lost[2] if lost else sorted(run.series["score"])[1]
         begin, end = (lost[0], lost[1]) if lost else (scores[0], scores[-1])
         said = fact(
             run, "score", f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}", step
         )
+    if facts:
+        if rate:
+            facts.append(fact(run, "lr", f"the learning rate is {max(rate):.3g}"))
+        strength = CERTAIN + 0.04 if ruined or len(facts) > 2 else LIKELY + 0.2
+        moved = min(f.step for f in [*facts, said] if f.step is not None) if ruined else None
+        return Evidence(strength, facts, since=moved)
+    if ruined:
         return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [said], since=step)
     return None
 
