@@ -283,7 +283,8 @@ LOG_ALONE = {  # cause, "none" where none may be named: changes of the healthy r
     "updates_too_large": [lost_at_once],
     "nothing_moves": [flat, edit("optim/lr", lambda v, step: 1e-9 * step)],
     "none, a critic near 0 in a run that learns": [
-        edit("value/explained_variance", lambda v, step: 0.001 * (step % 3))
+        binary(0.3, 0.6),
+        edit("value/explained_variance", lambda v, step: 0.001 * (step % 3)),
     ],
     "none, KL that scatters": [scattered_kl],
 }
@@ -301,8 +302,9 @@ def test_cause_that_the_log_alone_shows(case, tmp_path):
 
 def test_nothing_is_bought_at_the_cost_of_a_part_that_never_pays(tmp_path):
     rows = rows_of("ppo_healthy")
-    for change in (flat, edit("reward/correct", lambda v, s: 0.0), edit("reward/tags", lambda v, s: 0.5 + 0.01 * s)):
-        change(rows)
+    binary(0.3, 0.9)(rows)
+    for row in rows[1:]:
+        row |= {"reward/correct": 0.0, "reward/tags": row["reward/mean"]}
     assert names(write_run(tmp_path / "run", rows)) == ["constant_reward"]
 
 
@@ -350,6 +352,40 @@ def test_trainers_name_a_certain_cause_and_stop_a_broken_run(tmp_path):
     done = run_script("ppo_train", *flags, "--algorithm=grpo", "--output_dir=out", cwd=tmp_path)
     assert done.returncode == 143 and "broken, updates_too_large" in done.stderr and "--resume" in done.stderr
     assert list((tmp_path / "out").glob("checkpoints/step-*")) and not (tmp_path / "out" / "final").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("log", "ends"), [("grpo_lr_high", True), ("grpo_healthy", False)])
+def test_callback_of_the_trl_page_ends_a_broken_run(log, ends, tmp_path, capsys, monkeypatch):
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    page = (ROOT / "references" / "grpo_trl.md").read_text(encoding="utf-8")
+    names = {}
+    exec(next(text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "TrainerCallback" in text), names)
+    monkeypatch.chdir(ROOT)
+    rows = [
+        {"step": row["step"]} | {theirs: row[ours] for ours, theirs in TRL_OF_OURS.items() if ours in row}
+        for row in rows_of(log)
+    ]
+    control, args = TrainerControl(), TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    for step in (2, 3, 9, 10):
+        state = TrainerState(global_step=step, log_history=[row for row in rows if 0 < row["step"] <= step])
+        names["Diagnosis"]().on_log(args, state, control)
+        assert (tmp_path / "trainer_state.json").exists() == (step > 2)
+    assert (control.should_training_stop, control.should_save) == (ends, ends)
+    assert ("updates are too large" in capsys.readouterr().out) == ends
+
+
+TRL_OF_OURS = {
+    "reward/mean": "reward",
+    "reward/std": "reward_std",
+    "policy/entropy": "entropy",
+    "kl/ref": "kl",
+    "policy/clip_frac": "clip_ratio/region_mean",
+    "rollout/length_mean": "completions/mean_length",
+    "optim/grad_norm": "grad_norm",
+    "optim/lr": "learning_rate",
+}
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 10, 13, 20, 30, 31, 100, 300])
