@@ -241,6 +241,73 @@ def test_cause_that_figures_show(case, tmp_path):
     assert names(write_run(tmp_path / "run", rows, config))[:1] == [case.partition(",")[0]]
 
 
+def binary(first, last):
+    """A 0/1 score that goes from one mean to another over the run."""
+
+    def apply(rows):
+        flat(rows)
+        for row in rows[1:]:
+            mean = first + (last - first) * row["step"] / rows[-1]["step"]
+            row |= {"reward/mean": mean, "reward/std": math.sqrt(mean * (1 - mean))}
+
+    return apply
+
+
+def lost_at_once(rows):
+    """Few logged scores, the second 0, as where a rollout is used for twenty updates; held-out accuracy falls to 0."""
+    flat(rows)
+    for row in rows:
+        row |= {"eval/accuracy": 0.5 if row["step"] == 0 else 0.0, "eval/rows": 128} if row["step"] in (0, 40) else {}
+        if row["step"] not in (0, 1, 21):
+            del row["reward/mean"], row["reward/std"]
+        elif row["step"]:
+            row |= {"reward/mean": 0.4 if row["step"] == 1 else 0.0}
+
+
+def scattered_kl(rows):
+    """KL to the reference that only scatters about a level, at 0 now and then."""
+    flat(rows)
+    for row in rows[1:]:
+        row["kl/ref"] = (0.0, 0.6, 0.3, 0.5, 0.4, 0.35, 0.45)[row["step"] % 7 - 1] if row["step"] < 26 else 0.4
+
+
+LOG_ALONE = {  # cause, "none" where none may be named: changes of the healthy run's log, without its settings
+    "near_greedy_sampling": [flat, edit("reward/zero_std_frac", lambda v, step: 1.0)],
+    "too_easy": [
+        edit("reward/correctness_reward", lambda v, step: 0.97),
+        edit("eval/accuracy", lambda v, step: 0.99, 0),
+        edit("policy/entropy", lambda v, step: 0.01),
+    ],
+    "critic_useless": [edit("value/explained_variance", lambda v, step: 1e-7 * step)],
+    "other_eval_task": [binary(0.45, 0.8), edit("eval/accuracy", lambda v, step: 0.0 if step % 10 == 0 else None, 0)],
+    "updates_too_large": [lost_at_once],
+    "nothing_moves": [flat, edit("optim/lr", lambda v, step: 1e-9 * step)],
+    "none, a critic near 0 in a run that learns": [
+        binary(0.3, 0.6),
+        edit("value/explained_variance", lambda v, step: 0.001 * (step % 3)),
+    ],
+    "none, KL that scatters": [scattered_kl],
+}
+
+
+@pytest.mark.parametrize("case", LOG_ALONE)
+def test_cause_that_the_log_alone_shows(case, tmp_path):
+    rows = rows_of("ppo_healthy")
+    for change in LOG_ALONE[case]:
+        change(rows)
+    said = judged(write_run(tmp_path / "run", rows))
+    first = next((cause["cause"] for cause in said["causes"]), "none")
+    assert first == case.partition(",")[0] and any("--settings" in text for text in said["lacked"])
+
+
+def test_nothing_is_bought_at_the_cost_of_a_part_that_never_pays(tmp_path):
+    rows = rows_of("ppo_healthy")
+    binary(0.3, 0.9)(rows)
+    for row in rows[1:]:
+        row |= {"reward/correct": 0.0, "reward/tags": row["reward/mean"]}
+    assert names(write_run(tmp_path / "run", rows)) == ["constant_reward"]
+
+
 SETTINGS_OF = {  # cause: settings that show it, whatever the figures do
     "near_greedy_sampling, temperature": {"temperature": 0.05},
     "near_greedy_sampling, top_k": {"top_k": 1},
@@ -285,6 +352,40 @@ def test_trainers_name_a_certain_cause_and_stop_a_broken_run(tmp_path):
     done = run_script("ppo_train", *flags, "--algorithm=grpo", "--output_dir=out", cwd=tmp_path)
     assert done.returncode == 143 and "broken, updates_too_large" in done.stderr and "--resume" in done.stderr
     assert list((tmp_path / "out").glob("checkpoints/step-*")) and not (tmp_path / "out" / "final").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("log", "ends"), [("grpo_lr_high", True), ("grpo_healthy", False)])
+def test_callback_of_the_trl_page_ends_a_broken_run(log, ends, tmp_path, capsys, monkeypatch):
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    page = (ROOT / "references" / "grpo_trl.md").read_text(encoding="utf-8")
+    names = {}
+    exec(next(text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "TrainerCallback" in text), names)
+    monkeypatch.chdir(ROOT)
+    rows = [
+        {"step": row["step"]} | {theirs: row[ours] for ours, theirs in TRL_OF_OURS.items() if ours in row}
+        for row in rows_of(log)
+    ]
+    control, args = TrainerControl(), TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    for step in (2, 3, 9, 10):
+        state = TrainerState(global_step=step, log_history=[row for row in rows if 0 < row["step"] <= step])
+        names["Diagnosis"]().on_log(args, state, control)
+        assert (tmp_path / "trainer_state.json").exists() == (step > 2)
+    assert (control.should_training_stop, control.should_save) == (ends, ends)
+    assert ("updates are too large" in capsys.readouterr().out) == ends
+
+
+TRL_OF_OURS = {
+    "reward/mean": "reward",
+    "reward/std": "reward_std",
+    "policy/entropy": "entropy",
+    "kl/ref": "kl",
+    "policy/clip_frac": "clip_ratio/region_mean",
+    "rollout/length_mean": "completions/mean_length",
+    "optim/grad_norm": "grad_norm",
+    "optim/lr": "learning_rate",
+}
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 10, 13, 20, 30, 31, 100, 300])
@@ -611,6 +712,8 @@ BAD_FILES = {
     "list.json": (b"[1, 2, 3]", "expected"),
     "state.json": (b'{"log_history": []}', "expected"),
     "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
+    "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5, "mean_token_accuracy": 0.5}\n' * 9, "such as SFT"),
+    "sft.log": (b"{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 1e-5, 'epoch': 0.1}\n" * 9, "such as SFT"),
 }
 
 
@@ -626,6 +729,25 @@ def test_bad_files_are_refused_with_a_reason(name, tmp_path, capsys):
 
 def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
     assert diagnose.main([str(tmp_path)]) == 2 and "no log" in capsys.readouterr().err
+    runs = [write_run(tmp_path / name, rows_of("ppo_healthy")) for name in ("a", "b")]
+    assert diagnose.main([str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "holds 2 runs" in message and f"try diagnose.py {runs[0]} {runs[1]}" in message
+    assert diagnose.main([str(run) for run in runs]) == 0
+
+
+@pytest.mark.parametrize("flags", [["--data", "no.jsonl"], ["--reward", "no.py:f"], ["--samples", "odd.jsonl"]])
+def test_files_named_beside_a_log_must_have_what_they_are_named_for(flags, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])
+    assert diagnose.main([str(write_run(tmp_path / "run", rows_of("ppo_healthy"))), *flags]) == 2
+    assert f"error: got {' '.join(flags).partition(':')[0]}" in capsys.readouterr().err
+
+
+def test_samples_without_scores_are_said_to_lack_them(tmp_path):
+    run = write_run(tmp_path / "run", rows_of("ppo_healthy"))
+    write_rows(run / "samples.jsonl", [{"step": 1, "prompt": f"{i}+1=", "completion": str(i)} for i in range(9)])
+    assert any(text.startswith("scores of the samples") for text in judged(run)["lacked"])
 
 
 def test_torn_last_line_is_left_out_and_said(tmp_path):

@@ -218,6 +218,7 @@ def test_conversations_of_the_saved_model_are_played(folder, monkeypatch):
 @pytest.mark.long
 def test_one_command_writes_checks_trains_and_judges(folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]
+    flags += ["--max_new_tokens", "32"]  # 8 cut the answers, which is a cause
     done = run_script("new_trainer", "grpo", "mine.py", *flags, cwd=folder)
     report = report_of(done)
     assert done.returncode == 0, done.stderr
@@ -225,7 +226,7 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     run = report["run"]
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
-    assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 8
+    assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 32
     found = run["saved_model"].pop("by_generate")
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
     assert (found["rows"], found["greedy"]) == (8, round(run["after"], 4)) and 0 <= found["sampled"] <= 1

@@ -22,6 +22,10 @@ from parts.rewards.extracts import extract
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 
 
+# series that training of any kind has, without one that only RL has
+OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
+
+
 def need_log(condition, message: str) -> None:
     """Raise UnreadableError unless the condition holds."""
     if not condition:
@@ -259,6 +263,11 @@ def log_of_folder(folder: Path) -> Path:
             return folder / name
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
     others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
+    runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
+    need_log(
+        states or others or not runs,
+        f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
+    )
     need_log(
         states or len(others) == 1,
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
@@ -365,9 +374,21 @@ def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras 
         f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; it has {', '.join(names_in(run)[:12])}; try "
         "diagnose.py --columns reward=NAME",
     )
+    need_log(
+        run.broken or not OTHER_TRAINING.issuperset(run.series),
+        f"got {path} with {', '.join(names_in(run)[:8])} and no score: a log of another kind of training, such as "
+        "SFT; expected a run of RL; try diagnose.py --columns reward=NAME where a column is the score",
+    )
+    for flag, file in (("data", extras.data), ("reward", extras.reward.rpartition(":")[0] or extras.reward)):
+        need_log(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
     if extras.samples:
         run.samples = rows_of_samples(Path(extras.samples))
     add_texts(run, extras.data, folder)
+    need_log(
+        run.texts or not extras.samples,
+        f"got --samples {extras.samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
+        "completion and score; try other names for its columns",
+    )
     run.reward_source = source_of_reward(extras.reward, run, folder)
     return run
 

@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["matplotlib", "numpy>=1.26", "pyarrow"]
 # ///
-"""Read the log of an RL run and say what is wrong with it: what was seen, likely cause, what to change, source.
+"""Read what an RL run left and name the root cause first: evidence, what it explains, what to change, source.
 
 A RUN_OR_FILE is one of
 
@@ -13,16 +13,15 @@ A RUN_OR_FILE is one of
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     others                        lines of name=value, or a CSV file such as wandb's export; --columns for other names
 
-A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
-steps (3 to 20 of them). They count only beyond what chance gives noise of the same scatter and persistence, also where
-the best stretch of many was chosen: each such finding comes in at most 1 % of simulated logs of flat noise
-(benchmarks/false_alarms.py). Once the task is solved (held-out accuracy or correctness at 0.95 and above) low entropy
-and equal scores are no faults, and a critic without use is a note.
+The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
+and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,
+samples and the reward's source are read where they lie beside the log, or where a flag names them; no code of a run is
+executed without --rescore. What was read, and what more would decide, stands at the end.
 
-A run without a finding is "too short to judge" below 10 steps, and "not judged" if its reward or length has no name
-that is known here, or if its mean reward stays at one level and the log lacks its spread. Neither is "healthy".
-
-Thresholds come from the source that a finding names; where none exists it says "our heuristic" and why.
+Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only beyond what
+chance gives noise of the same scatter and persistence, also where the best stretch of many was chosen: each cause comes
+in at most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). Thresholds come from the source that a
+cause names; where none exists it says "our heuristic". benchmarks/README.md has how often the cause is right.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
 
@@ -31,10 +30,11 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
 
     python scripts/diagnose.py runs/first
     python scripts/diagnose.py verl_console.log --group_size 8 --json
+    python scripts/diagnose.py runs/first --rescore --reward my_rewards.py:correct --data train.jsonl
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
 
-Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged; of several the gravest: 2, 1, 3, 0.
+Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short; of several runs 2, then 1, then 3.
 """
 
 ROOMS = ("report_and_plot", "rescoring", "command")

@@ -3,6 +3,7 @@
 ROOMS = (
     "overflow",
     "jump_at_restart",
+    "too_hard",
     "near_greedy_sampling",
     "answer_form",
     "gold_mismatch",
@@ -11,7 +12,6 @@ ROOMS = (
     "reward_ignores_answer",
     "noisy_reward",
     "limit_too_short",
-    "too_hard",
     "too_easy",
     "too_sparse",
     "no_group_variance",

@@ -41,7 +41,9 @@ def find_constant_reward(run: LoggedRun) -> Evidence | None:
     name, means = first_part(run)
     part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
-    if not (is_constant(run) or few or part) or is_solved(run):
+    few = few and (run.last("score") or placeholder(run.reward_source))  # a few zeros may be wrong answers
+    solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
+    if not (is_constant(run) or few or part) or solved:
         return None
     why, level = placeholder(run.reward_source), means[-1] if part else run.last("score")
     right, wrong = scores_by_answer(early_texts(run.texts))

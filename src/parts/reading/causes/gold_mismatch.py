@@ -31,7 +31,10 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
 def unlike_held_out(run: LoggedRun) -> Fact | None:
     """Held-out completions are paid from the start, training ones hardly, by the same reward."""
     name, means = first_part(run)
-    held_out, early = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1), means[:3]
+    held_out, early = (
+        run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1),
+        means[:1],
+    )  # later a policy may be lost
     if not held_out or not early or not 0 < held_out[0] <= 1 or min(early) < 0 or max(early) > 1:
         return None
     count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)

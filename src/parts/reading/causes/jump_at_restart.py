@@ -34,7 +34,12 @@ def restart_steps(run: LoggedRun) -> list[int]:
     ]
     kl = sorted(run.series.get("kl", {}).items())
     kl = kl if kl and abs(kl[0][1]) < 1e-6 and sum(abs(value) < 1e-6 for _, value in kl) < 4 else []
-    anew = [i for i in range(3, len(kl)) if abs(kl[i][1]) < 1e-6 and min(abs(v) for _, v in kl[i - 2 : i]) > 1e-4]
+    anew = []
+    for i in range(3, len(kl) - 1):
+        before, after = [abs(value) for _, value in kl[max(1, i - 4) : i]], [abs(value) for _, value in kl[i : i + 4]]
+        # it grows again from 0; a single 0 among values that scatter is chance
+        if after[0] < 1e-6 < 1e-4 < min(before) and max(after) < 0.5 * statistics.median(before):
+            anew.append(i)
     return steps + [rates[i][0] for i in falling] + [kl[i][0] for i in anew]
 
 

@@ -1,5 +1,7 @@
 """Nothing moves: scores differ in groups and the policy stays what it was."""
 
+import itertools
+
 from parts.reading.cause import CERTAIN, LIKELY, STILL, Cause, Evidence, Fact, fact, shown
 from parts.reading.logged_run import LoggedRun, gained, is_constant
 from parts.reading.trends import ends
@@ -28,6 +30,8 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
     warmup, steps = run.number("warmup"), max(run.steps(), default=0)
     if warmup and warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
         facts.append(Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup"))
+    if not facts and len(rates) >= 10 and max(rates) < 1e-6 and all(b > a for a, b in itertools.pairwise(rates)):
+        facts.append(fact(run, "lr", f"the learning rate still rises at the last step and is {rates[-1]:.3g} there"))
     clip = run.number("grad_clip")
     if clip is not None and 0 < clip < 1e-6:
         facts.append(Fact(f"gradients are clipped to {clip:g}", "max_grad_norm"))

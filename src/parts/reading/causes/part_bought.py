@@ -13,7 +13,8 @@ LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is cal
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
     name, part = first_part(run)
-    if not part or ends(part)[0] >= SOLVED or len(run.parts()) < 2:
+    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
+    if not part or constant or ends(part)[0] >= SOLVED or len(run.parts()) < 2:
         return []
     others = {other: values for other, values in run.parts().items() if other != name and values}
     rising = [other for other, values in others.items() if trend(values) > 0]
@@ -74,7 +75,7 @@ def find_part_bought(run: LoggedRun) -> Evidence | None:
     if feature and not (truth is None and trend(part) > 0):
         facts.append(shown(feature[1], feature[0]))
     rose = run.trend("score") > 0
-    stalled = held_out is not None and held_out[0] <= 0.02 and max(run.values("held_out")) < SOLVED
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(run.values("held_out")) < SOLVED
     if rose and stalled:
         scores, points = (run.first("score"), run.last("score")), run.values("held_out")
         text = f"the score rose from {scores[0]:.3g} to {scores[1]:.3g}"

@@ -107,8 +107,13 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     )
     had = [name for name, there in known if there]
     missing = (
+        ("the score under a known name: --columns reward=NAME", bool(run.series.get("score"))),
         ("settings: --settings FILE", known[1][1]),
         ("samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)", known[2][1]),
+        (
+            "scores of the samples: --rescore --reward FILE.py:function",
+            not run.texts or any(t.score is not None for t in run.texts),
+        ),
         ("gold answers of the samples: --data FILE", known[3][1] or not known[2][1]),
         ("the reward's source: --reward FILE.py:function", known[4][1]),
         ("two held-out evaluations", known[5][1]),

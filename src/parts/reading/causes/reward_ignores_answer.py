@@ -20,7 +20,8 @@ def find_reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     if len(right) < 6 or len(wrong) < 6 or is_constant(run) or reach <= 1e-9:
         return None
     difference, error, text = separation(right, wrong)
-    if difference + 2 * error > 0.5 * reach or difference < -4 * error:
+    only_right = difference > 4 * error and max(wrong) - min([*right, *wrong]) <= 1e-9
+    if only_right or difference + 2 * error > 0.5 * reach or difference < -4 * error:
         return None
     paid = payment_by_feature(run.texts)
     name = max(paid, key=lambda key: abs(paid[key]))
