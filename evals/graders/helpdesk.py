@@ -1,0 +1,50 @@
+"""Grade pupil/, distilled from mentor/, in this folder: reverse KL per token on the asks of helpdesk_later.jsonl.
+
+python evals/graders/helpdesk.py learnt|reported
+
+The model samples at temperature 1; at each token it sampled, sum_v p_v (log p_v - log q_v) over the vocabulary.
+learnt: pupil/ has less than half of tiny_lm/'s. reported: pupil.json's kl_before and kl_after are near.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from tiny import jsonl, load, opened, say
+
+SHARE, RELATIVE, ABSOLUTE = 0.5, 0.25, 0.02
+
+
+@torch.no_grad()
+def reverse_kl(folder: str, mentor) -> float:
+    """Nats per sampled token."""
+    model, tokenizer = load(folder)
+    torch.manual_seed(0)
+    asks = [row["messages"][:-1] for row in jsonl("helpdesk_later.jsonl")]
+    texts = [opened(tokenizer, turns) for turns in asks for _ in range(3)]
+    total, count = 0.0, 0
+    for text, reply in zip(texts, say(model, tokenizer, texts, sampled=True), strict=True):
+        prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([prompt + reply])
+        p, q = (m(ids).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1) for m in (model, mentor))
+        total += (p.exp() * (p - q)).sum().item()
+        count += len(reply)
+    return total / count
+
+
+def main(part: str) -> int:
+    """Both models against the mentor."""
+    mentor, _ = load("mentor")
+    before, after = reverse_kl("tiny_lm", mentor), reverse_kl("pupil", mentor)
+    print(f"recomputed: {before:.4f} before, {after:.4f} after")
+    if part == "learnt":
+        return int(not after < SHARE * before)
+    reported = json.loads(Path("pupil.json").read_text(encoding="utf-8"))
+    print(f"reported {reported}")
+    near = [abs(reported[k] - v) <= RELATIVE * v + ABSOLUTE for k, v in (("kl_before", before), ("kl_after", after))]
+    return int(not all(near))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
