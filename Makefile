@@ -70,11 +70,12 @@ test-real: setup  ## those of two real models in REAL_MODELS=FOLDER, one after t
 	    echo "test-real: left out, no folder $(REAL_MODELS); try REAL_MODELS=FOLDER"; \
 	fi
 
-check: setup  ## lint, format, size budgets, texts, built files as src/ gives them, the notebook as made
+check: setup  ## lint, format, size budgets, texts, prose, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py
 	$(RUN) tools/check_texts.py
+	$(RUN) tools/check_prose.py
 	$(RUN) tools/make_glossary.py --check
 	$(RUN) tools/stale_memory.py --check
 	$(RUN) tools/build.py --check
