@@ -53,7 +53,7 @@ def wrapped(lines: list[str]) -> list[str]:
     mark = MARK.match(lines[0])[1]
     words = " ".join(line.strip() for line in lines).removeprefix(mark.strip()).strip()
     rest = mark if mark.startswith(">") else " " * len(mark)
-    return textwrap.wrap(words, WIDTH, initial_indent=mark, subsequent_indent=rest, break_long_words=False)
+    return textwrap.TextWrapper(WIDTH, mark, rest, break_long_words=False, break_on_hyphens=False).wrap(words)
 
 
 def findings(name: str, text: str) -> list[str]:
