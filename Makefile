@@ -73,11 +73,12 @@ test-real: setup  ## those of two real models in REAL_MODELS=FOLDER, one after t
 test-gpu: setup  ## those that need a CUDA device: some minutes on one
 	$(RUN) -m pytest -m gpu tests/gpu $(ARGS) $(NONE_FITS)
 
-check: setup  ## lint, format, size budgets, texts, built files as src/ gives them, the notebook as made
+check: setup  ## lint, format, size budgets, texts, prose, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py
 	$(RUN) tools/check_texts.py
+	$(RUN) tools/check_prose.py
 	$(RUN) tools/make_glossary.py --check
 	$(RUN) tools/stale_memory.py --check
 	$(RUN) tools/build.py --check
