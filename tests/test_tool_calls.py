@@ -5,7 +5,7 @@ from chat_tokenizers import chat_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parts.environments.tool_calls import CALL_FORMATS, call_format, read_answer
+from parts.environments.tool_calls import CALL_FORMATS, call_format, read_answer, warn_of_untagged_call
 from parts.foundation.messages import UserError
 
 SCHEMAS = [
@@ -84,6 +84,31 @@ def test_what_is_thought_is_no_call():
     assert pairs(read("hermes", text + '<tool_call>{"name": "g"}</tool_call>')[0]) == [("g", {})]
     assert read("hermes", text + "4") == ({"role": "assistant", "content": text + "4"}, "")
     assert read("hermes", '<think>\n<tool_call>{"name": "f"}')[1] == ""  # cut off within the thought
+
+
+CALL = '{"name": "look_up", "arguments": {"word": "b"}}'
+
+
+@pytest.mark.parametrize(
+    "text, warned",
+    [
+        (CALL, True),
+        (f"```json\n{CALL}\n```", True),
+        ('I look it up.\n{"parameters": {}, "name": "look_up"}', True),
+        (f"<tools>\n{CALL}\n</tools>", True),
+        (CALL.replace("look_up", "other"), False),
+        ('{"name": "look_up"}', False),
+        (f"<think>{CALL}</think>4", False),
+        (f"<tool_call>{CALL}</tool_call>", False),
+    ],
+)
+def test_a_call_without_tags_stays_text_and_is_told_once(text, warned, capsys):
+    warn_of_untagged_call.cache_clear()
+    for _ in range(2):
+        message, problem = read("hermes", text)
+        assert problem == "" and ("tool_calls" in message) == ("<tool_call>" in text)
+    warnings = capsys.readouterr().err
+    assert warnings.count("got a call of look_up as bare JSON, without the tags of hermes") == warned
 
 
 DEEP = "[" * 50_000

@@ -5,10 +5,11 @@
 
 import ast
 import copy
+import functools
 import json
 import re
 
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need, say, suggest
 
 
 class BadCall(Exception):
@@ -176,6 +177,22 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     return trl_template
 
 
+@functools.cache  # said once
+def warn_of_untagged_call(tool: str, form: str) -> None:
+    say(
+        f"warning: got a call of {tool} as bare JSON, without the tags of {form}; it stays text, as in vLLM and TRL; "
+        "try showing the model a whole call, tags included, in the system prompt, or a warm start on such calls"
+    )
+
+
+def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
+    """Warn where text without calls holds the JSON of one, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    names = {schema["function"]["name"] for schema in schemas}
+    named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
+    if named and re.search(r'"(arguments|parameters)"\s*:', text):
+        warn_of_untagged_call(named[0], form)
+
+
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
     """The assistant's message by a response template of transformers."""
     message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
@@ -200,7 +217,10 @@ def read_answer(
     """
     try:
         if isinstance(form, dict):
-            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
+            message = read_by_template(tokenizer, form, prompt_ids, ids, schemas)
+            if not message.get("tool_calls"):
+                check_untagged_call(message["content"], "the response template", schemas)
+            return message, ""
         thought, closed, rest = text.rpartition("</think>")
         begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
         if not closed and (begun or text.lstrip().startswith("<think>")):
@@ -212,5 +232,6 @@ def read_answer(
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
+        check_untagged_call(rest, form, schemas)
         return {"role": "assistant", "content": text}, ""
     return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
