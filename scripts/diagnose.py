@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["matplotlib", "numpy>=1.26", "pyarrow"]
 # ///
-"""Read the log of an RL run and say what is wrong with it: what was seen, likely cause, what to change, source.
+"""Read what an RL run left and name the root cause first: evidence, what it explains, what to change, source.
 
 A RUN_OR_FILE is one of
 
@@ -15,16 +15,15 @@ A RUN_OR_FILE is one of
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     others                        lines of name=value, or a CSV file such as wandb's export; --columns for other names
 
-A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
-steps (3 to 20 of them). They count only beyond what chance gives noise of the same scatter and persistence, also where
-the best stretch of many was chosen: each such finding comes in at most 1 % of simulated logs of flat noise
-(benchmarks/false_alarms.py). Once the task is solved (held-out accuracy or correctness at 0.95 and above) low entropy
-and equal scores are no faults, and a critic without use is a note.
+The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
+and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,
+samples and the reward's source are read where they lie beside the log, or where a flag names them; no code of a run is
+executed without --rescore. What was read, and what more would decide, stands at the end.
 
-A run without a finding is "too short to judge" below 10 steps, and "not judged" if its reward or length has no name
-that is known here, or if its mean reward stays at one level and the log lacks its spread. Neither is "healthy".
-
-Thresholds come from the source that a finding names; where none exists it says "our heuristic" and why.
+Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only beyond what
+chance gives noise of the same scatter and persistence, also where the best stretch of many was chosen: each cause comes
+in at most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). Thresholds come from the source that a
+cause names; where none exists it says "our heuristic". benchmarks/README.md has how often the cause is right.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
 
@@ -33,10 +32,11 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
 
     python scripts/diagnose.py runs/first
     python scripts/diagnose.py verl_console.log --group_size 8 --json
+    python scripts/diagnose.py runs/first --rescore --reward my_rewards.py:correct --data train.jsonl
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
 
-Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged; of several the gravest: 2, 1, 3, 0.
+Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short; of several runs 2, then 1, then 3.
 """
 
 # Contents
@@ -54,39 +54,39 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short or not judged
 #     1122-1193  plain logs             Logs of no framework: CSV files, lines of name=value, and the columns that …
 #     1196-1355  sample dumps           Samples that other trainers leave beside their logs: verl's dumps of …
 #     1358-1591  run settings           Settings of a run under common names: ours, TRL's, verl's, EasyR1's, …
-#     1594-2010  log reading            Reading the logs: ours, TRL's, verl's
-#     2013-2069  cause                  A cause: the evidence that it needs, what it explains, and what to change
-#     2072-2148  signs                  Signs: what figures show without saying why; a cause explains them, and none …
-#     2151-2187  overflow               Overflow: a loss, gradient or KL that is not finite, or updates left out for …
-#     2190-2248  jump at restart        A jump at a restart: figures after it do not go on from those before
-#     2251-2310  near greedy sampling   Near-greedy sampling: completions of a prompt hardly differ, so neither do …
-#     2313-2363  answer form            The answer's form: completions state the right answer where the reward does …
-#     2366-2434  gold mismatch          Gold that is not the row's: a number against a text, another row's gold, a …
-#     2437-2501  constant reward        A constant reward: every completion is paid the same, or one part always pays …
-#     2504-2543  inverted reward        An inverted reward: wrong answers are paid more than right ones
-#     2546-2580  reward ignores answer  A reward that ignores the answer: right and wrong completions are paid alike, …
-#     2583-2620  noisy reward           A noisy reward: the same completion of the same prompt is paid differently
-#     2623-2668  limit too short        The limit is below what an answer needs: completions are cut from the first …
-#     2671-2707  too hard               Too hard: no completion is right, so no group has anything to prefer
-#     2710-2739  too easy               Too easy: nearly every completion is right from the start
-#     2742-2776  too sparse             Too sparse for the group: right answers occur, but most groups have none
-#     2779-2822  no group variance      No variance within groups, though scores differ between prompts
-#     2825-2872  sampler mismatch       Sampler and trainer disagree on the probability of sampled tokens
-#     2875-2905  stale weights          Stale weights: the sampler keeps old weights while the trainer moves away …
-#     2908-2974  updates too large      Updates too large: rate, passes or minibatches move the policy further than …
-#     2977-3061  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
-#     3064-3097  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
-#     3100-3199  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
-#     3202-3256  part dies              One part or turn dies while the whole rises
-#     3259-3313  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
-#     3316-3365  other eval task        The held-out prompts are of another task, or also train
-#     3368-3418  critic useless         A critic that explains nothing after its warm-up, while scores differ
-#     3421-3445  conversation fails     Conversations that fail: tools are not called, their calls end in errors
-#     3448-3491  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
-#     3494-3622  ranking                Which cause explains a run best, and the run's verdict
-#     3625-3697  report and plot        The report and the plot
-#     3700-3852  rescoring              --rescore: the reward on logged samples, on gold, on nonsense, twice, alone …
-#     3855-3935  command                The command line
+#     1594-2030  log reading            Reading the logs: ours, TRL's, verl's
+#     2033-2089  cause                  A cause: the evidence that it needs, what it explains, and what to change
+#     2092-2168  signs                  Signs: what figures show without saying why; a cause explains them, and none …
+#     2171-2207  overflow               Overflow: a loss, gradient or KL that is not finite, or updates left out for …
+#     2210-2273  jump at restart        A jump at a restart: figures after it do not go on from those before
+#     2276-2312  too hard               Too hard: no completion is right, so no group has anything to prefer
+#     2315-2395  near greedy sampling   Near-greedy sampling: completions of a prompt hardly differ, so neither do …
+#     2398-2448  answer form            The answer's form: completions state the right answer where the reward does …
+#     2451-2522  gold mismatch          Gold that is not the row's: a number against a text, another row's gold, a …
+#     2525-2591  constant reward        A constant reward: every completion is paid the same, or one part always pays …
+#     2594-2633  inverted reward        An inverted reward: wrong answers are paid more than right ones
+#     2636-2671  reward ignores answer  A reward that ignores the answer: right and wrong completions are paid alike, …
+#     2674-2711  noisy reward           A noisy reward: the same completion of the same prompt is paid differently
+#     2714-2759  limit too short        The limit is below what an answer needs: completions are cut from the first …
+#     2762-2791  too easy               Too easy: nearly every completion is right from the start
+#     2794-2828  too sparse             Too sparse for the group: right answers occur, but most groups have none
+#     2831-2874  no group variance      No variance within groups, though scores differ between prompts
+#     2877-2924  sampler mismatch       Sampler and trainer disagree on the probability of sampled tokens
+#     2927-2957  stale weights          Stale weights: the sampler keeps old weights while the trainer moves away …
+#     2960-3031  updates too large      Updates too large: rate, passes or minibatches move the policy further than …
+#     3034-3120  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
+#     3123-3156  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
+#     3159-3259  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
+#     3262-3316  part dies              One part or turn dies while the whole rises
+#     3319-3373  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
+#     3376-3444  other eval task        The held-out prompts are of another task, or also train
+#     3447-3505  critic useless         A critic that explains nothing after its warm-up, while scores differ
+#     3508-3532  conversation fails     Conversations that fail: tools are not called, their calls end in errors
+#     3535-3578  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
+#     3581-3714  ranking                Which cause explains a run best, and the run's verdict
+#     3717-3789  report and plot        The report and the plot
+#     3792-3944  rescoring              --rescore: the reward on logged samples, on gold, on nonsense, twice, alone …
+#     3947-4027  command                The command line
 
 import argparse
 import ast
@@ -1596,6 +1596,9 @@ def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
 # what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 
+# series that training of any kind has, without one that only RL has
+OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
+
 
 def need_log(condition, message: str) -> None:
     """Raise UnreadableError unless the condition holds."""
@@ -1834,6 +1837,11 @@ def log_of_folder(folder: Path) -> Path:
             return folder / name
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
     others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
+    runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
+    need_log(
+        states or others or not runs,
+        f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
+    )
     need_log(
         states or len(others) == 1,
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
@@ -1940,9 +1948,21 @@ def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras 
         f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; it has {', '.join(names_in(run)[:12])}; try "
         "diagnose.py --columns reward=NAME",
     )
+    need_log(
+        run.broken or not OTHER_TRAINING.issuperset(run.series),
+        f"got {path} with {', '.join(names_in(run)[:8])} and no score: a log of another kind of training, such as "
+        "SFT; expected a run of RL; try diagnose.py --columns reward=NAME where a column is the score",
+    )
+    for flag, file in (("data", extras.data), ("reward", extras.reward.rpartition(":")[0] or extras.reward)):
+        need_log(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
     if extras.samples:
         run.samples = rows_of_samples(Path(extras.samples))
     add_texts(run, extras.data, folder)
+    need_log(
+        run.texts or not extras.samples,
+        f"got --samples {extras.samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
+        "completion and score; try other names for its columns",
+    )
     run.reward_source = source_of_reward(extras.reward, run, folder)
     return run
 
@@ -2217,7 +2237,12 @@ def restart_steps(run: LoggedRun) -> list[int]:
     ]
     kl = sorted(run.series.get("kl", {}).items())
     kl = kl if kl and abs(kl[0][1]) < 1e-6 and sum(abs(value) < 1e-6 for _, value in kl) < 4 else []
-    anew = [i for i in range(3, len(kl)) if abs(kl[i][1]) < 1e-6 and min(abs(v) for _, v in kl[i - 2 : i]) > 1e-4]
+    anew = []
+    for i in range(3, len(kl) - 1):
+        before, after = [abs(value) for _, value in kl[max(1, i - 4) : i]], [abs(value) for _, value in kl[i : i + 4]]
+        # it grows again from 0; a single 0 among values that scatter is chance
+        if after[0] < 1e-6 < 1e-4 < min(before) and max(after) < 0.5 * statistics.median(before):
+            anew.append(i)
     return steps + [rates[i][0] for i in falling] + [kl[i][0] for i in anew]
 
 
@@ -2245,6 +2270,45 @@ JUMP_AT_RESTART = Cause(
     "",
     "an exact resume gives the figures of an uninterrupted run; six times the scatter: our heuristic",
     breaks=True,
+)
+
+
+# --------------------------------------------------------------------- too hard (src/parts/reading/causes/too_hard.py)
+
+
+def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[str, float, float, float] | None:
+    """(part, share that passes in the first steps, its 95 % interval), of a part whose means lie between 0 and 1."""
+    name, means = first_part(run)
+    early = means[:steps]
+    if not early or min(means) < 0 or max(means) > 1:
+        return None
+    count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)
+    return name, rate, *wilson_interval(rate * count, count)
+
+
+def find_too_hard(run: LoggedRun) -> Evidence | None:
+    """Next to none of the run's completions passes, and those that are logged do not hold their gold answer."""
+    rate = pass_rate(run, steps=10**9)
+    if not rate or rate[1] > 0.002 or rate[3] > 0.03:
+        return None
+    text = f"{rate[0]} passes {rate[1]:.2%} of all completions (95 %: {rate[2]:.2%} to {rate[3]:.2%})"
+    facts = [fact(run, f"part:{rate[0]}" if run.parts() else "score", text, min(run.steps()))]
+    known = [t for t in run.texts if t.gold and t.score is not None]
+    without = [t for t in known if not holds(t.completion, t.gold)]
+    if len(known) >= 8 and len(without) >= 0.9 * len(known):
+        facts.append(shown(without, f"{len(without)} of {len(known)} logged completions do not hold the gold answer"))
+        return Evidence(CERTAIN + 0.01, facts)
+    return Evidence(LIKELY if not known else LIKELY - 0.2, facts)
+
+
+TOO_HARD = Cause(
+    "too_hard",
+    "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
+    find_too_hard,
+    f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward part_bought",
+    "easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
+    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
+    "Wilson's interval; groups alike with p^G + (1 - p)^G",
 )
 
 
@@ -2276,6 +2340,24 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     return [group for group in groups if len(group) >= 4]
 
 
+def alike_at_pass_rate(run: LoggedRun) -> Fact | None:
+    """Groups of 0/1 scores that are alike from the start at a middling pass rate: as copies of one completion are."""
+    alike, rate, spreads = run.early("zero_std"), pass_rate(run), run.early("score_std")
+    if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or not spreads:
+        return None
+    expected, share = forecast(rate[1], int(run.number("group_size") or 8)), sum(alike) / len(alike)
+    _, part = first_part(run)
+    binary = len(run.parts()) > 1 or all(
+        abs(spread - math.sqrt(max(0.0, mean * (1 - mean)))) < 0.1 for spread, mean in zip(spreads, part, strict=False)
+    )
+    if share < 0.8 or share < expected + 0.25 or not binary:
+        return None
+    text = (
+        f"{share:.0%} of the groups score all alike at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
+    )
+    return fact(run, "zero_std", text, min(run.steps()))
+
+
 def find_near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Settings say so; without them, identical completions of a prompt, or an entropy of nearly 0, from the start."""
     facts, groups = sharp_settings(run), groups_of_one_prompt(run.texts)
@@ -2290,12 +2372,15 @@ def find_near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.05, facts + ([same] if same else []))
     if run.number("temperature") is not None and run.number("temperature") >= 0.5:
         return None
-    if entropy and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
+    rate = pass_rate(run, steps=3)
+    able = rate is not None and rate[2] > 0.8  # a model that is right is sure of it
+    if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
         said = fact(run, "entropy", f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token", 1)
         return Evidence(LIKELY + 0.2, [said] + ([same] if same else []))
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY, [same])
-    return None
+    share = alike_at_pass_rate(run) if not groups else None
+    return Evidence(LIKELY + 0.25, [share]) if share else None
 
 
 NEAR_GREEDY_SAMPLING = Cause(
@@ -2305,7 +2390,7 @@ NEAR_GREEDY_SAMPLING = Cause(
     f"{STILL} entropy_fell sampler_gap kl_high clipped no_group_variance nothing_moves too_hard too_easy "
     "too_sparse critic_useless sampler_mismatch updates_too_large part_bought",
     "{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
-    "",
+    "python scripts/diagnose.py RUN --settings FILE --samples FILE",
     "definition: equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
 )
 
@@ -2387,7 +2472,10 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
 def unlike_held_out(run: LoggedRun) -> Fact | None:
     """Held-out completions are paid from the start, training ones hardly, by the same reward."""
     name, means = first_part(run)
-    held_out, early = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1), means[:3]
+    held_out, early = (
+        run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1),
+        means[:1],
+    )  # later a policy may be lost
     if not held_out or not early or not 0 < held_out[0] <= 1 or min(early) < 0 or max(early) > 1:
         return None
     count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)
@@ -2471,7 +2559,9 @@ def find_constant_reward(run: LoggedRun) -> Evidence | None:
     name, means = first_part(run)
     part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
-    if not (is_constant(run) or few or part) or is_solved(run):
+    few = few and (run.last("score") or placeholder(run.reward_source))  # a few zeros may be wrong answers
+    solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
+    if not (is_constant(run) or few or part) or solved:
         return None
     why, level = placeholder(run.reward_source), means[-1] if part else run.last("score")
     right, wrong = scores_by_answer(early_texts(run.texts))
@@ -2559,7 +2649,8 @@ def find_reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     if len(right) < 6 or len(wrong) < 6 or is_constant(run) or reach <= 1e-9:
         return None
     difference, error, text = separation(right, wrong)
-    if difference + 2 * error > 0.5 * reach or difference < -4 * error:
+    only_right = difference > 4 * error and max(wrong) - min([*right, *wrong]) <= 1e-9
+    if only_right or difference + 2 * error > 0.5 * reach or difference < -4 * error:
         return None
     paid = payment_by_feature(run.texts)
     name = max(paid, key=lambda key: abs(paid[key]))
@@ -2665,45 +2756,6 @@ LIMIT_TOO_SHORT = Cause(
     "raise {length} to what whole answers need, or ask for shorter ones",
     "",
     "TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
-)
-
-
-# --------------------------------------------------------------------- too hard (src/parts/reading/causes/too_hard.py)
-
-
-def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[str, float, float, float] | None:
-    """(part, share that passes in the first steps, its 95 % interval), of a part whose means lie between 0 and 1."""
-    name, means = first_part(run)
-    early = means[:steps]
-    if not early or min(means) < 0 or max(means) > 1:
-        return None
-    count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)
-    return name, rate, *wilson_interval(rate * count, count)
-
-
-def find_too_hard(run: LoggedRun) -> Evidence | None:
-    """Next to none of the run's completions passes, and those that are logged do not hold their gold answer."""
-    rate = pass_rate(run, steps=10**9)
-    if not rate or rate[1] > 0.002 or rate[3] > 0.03:
-        return None
-    text = f"{rate[0]} passes {rate[1]:.2%} of all completions (95 %: {rate[2]:.2%} to {rate[3]:.2%})"
-    facts = [fact(run, f"part:{rate[0]}" if run.parts() else "score", text, min(run.steps()))]
-    known = [t for t in run.texts if t.gold and t.score is not None]
-    without = [t for t in known if not holds(t.completion, t.gold)]
-    if len(known) >= 8 and len(without) >= 0.9 * len(known):
-        facts.append(shown(without, f"{len(without)} of {len(known)} logged completions do not hold the gold answer"))
-        return Evidence(CERTAIN + 0.01, facts)
-    return Evidence(LIKELY if not known else LIKELY - 0.2, facts)
-
-
-TOO_HARD = Cause(
-    "too_hard",
-    "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
-    find_too_hard,
-    f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward part_bought",
-    "easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
-    "Wilson's interval; groups alike with p^G + (1 - p)^G",
 )
 
 
@@ -2924,8 +2976,9 @@ def large_steps(run: LoggedRun) -> list[Fact]:
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most[1]:.3g}"
             facts.append(fact(run, name, text, high[0]))
     kl = sorted(run.series.get("kl", {}).items())
-    for (_, before), (step, after) in itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else []):
-        if after - before > 0.5 and after > 2 * max(value for at, value in kl if at < step):
+    for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
+        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
+        if stays and after - before > 0.5 and after > 2 * max(value for _, value in kl[: i + 1]):
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
             return [*facts, fact(run, "kl", text, step)]
     return facts
@@ -2934,29 +2987,33 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 def find_updates_too_large(run: LoggedRun) -> Evidence | None:
     """The update's own figures moved first, or the score was lost within the first steps."""
     facts, lost = large_steps(run), collapse(run)
-    moved = min((f.step for f in facts if f.step is not None), default=math.inf)
     scores = run.values("score")
     # the first updates took all: what so many completions would not score by chance
     rest = scores[1:]
     count = (run.number("batch") or 32) * len(rest)
-    at_once = len(rest) > 1 and scores[0] * count > 20 and max(rest) <= 0.02 * scores[0] and min(scores) >= 0
+    held_out, gain = run.values("held_out"), held_out_gain(run)
+    many = len(rest) > 1 and scores[0] * count > 20
+    many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
+    at_once = many and rest != [] and max(rest) <= 0.02 * scores[0] and min(scores) >= 0
     ruined = bool(lost) or at_once
     if gained(run) and not ruined and run.trend("score") > 0:
         return None  # large, and it learns
     rate, passes = run.values("lr"), (run.number("epochs") or 1) * (run.number("minibatches") or 1)
     if passes >= 16:
         facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
-    if facts:
-        if rate:
-            facts.append(fact(run, "lr", f"the learning rate is {max(rate):.3g}"))
-        strength = CERTAIN + 0.04 if ruined or any("10 *" in f.text for f in facts) or len(facts) > 2 else LIKELY + 0.2
-        return Evidence(strength, facts, since=int(moved) if ruined else None)
     if ruined:
         step = lost[2] if lost else sorted(run.series["score"])[1]
         begin, end = (lost[0], lost[1]) if lost else (scores[0], scores[-1])
         said = fact(
             run, "score", f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}", step
         )
+    if facts:
+        if rate:
+            facts.append(fact(run, "lr", f"the learning rate is {max(rate):.3g}"))
+        strength = CERTAIN + 0.04 if ruined or len(facts) > 2 else LIKELY + 0.2
+        moved = min(f.step for f in [*facts, said] if f.step is not None) if ruined else None
+        return Evidence(strength, facts, since=moved)
+    if ruined:
         return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [said], since=step)
     return None
 
@@ -3000,6 +3057,8 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
     warmup, steps = run.number("warmup"), max(run.steps(), default=0)
     if warmup and warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
         facts.append(Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup"))
+    if not facts and len(rates) >= 10 and max(rates) < 1e-6 and all(b > a for a, b in itertools.pairwise(rates)):
+        facts.append(fact(run, "lr", f"the learning rate still rises at the last step and is {rates[-1]:.3g} there"))
     clip = run.number("grad_clip")
     if clip is not None and 0 < clip < 1e-6:
         facts.append(Fact(f"gradients are clipped to {clip:g}", "max_grad_norm"))
@@ -3105,7 +3164,8 @@ LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is cal
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
     name, part = first_part(run)
-    if not part or ends(part)[0] >= SOLVED or len(run.parts()) < 2:
+    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
+    if not part or constant or ends(part)[0] >= SOLVED or len(run.parts()) < 2:
         return []
     others = {other: values for other, values in run.parts().items() if other != name and values}
     rising = [other for other, values in others.items() if trend(values) > 0]
@@ -3166,7 +3226,7 @@ def find_part_bought(run: LoggedRun) -> Evidence | None:
     if feature and not (truth is None and trend(part) > 0):
         facts.append(shown(feature[1], feature[0]))
     rose = run.trend("score") > 0
-    stalled = held_out is not None and held_out[0] <= 0.02 and max(run.values("held_out")) < SOLVED
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(run.values("held_out")) < SOLVED
     if rose and stalled:
         scores, points = (run.first("score"), run.last("score")), run.values("held_out")
         text = f"the score rose from {scores[0]:.3g} to {scores[1]:.3g}"
@@ -3329,6 +3389,22 @@ def common_words(prompts: list[str]) -> set[str]:
     return {word for word in set().union(*sets) if sum(word in words for words in sets) * 3 >= len(sets)}
 
 
+def unlike_training(run: LoggedRun) -> Fact | None:
+    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
+    (name, part), held_out, spread = first_part(run), run.values("held_out"), run.early("score_std", 1)
+    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
+        return None
+    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
+        return None  # not 0/1: the held-out share of full marks is another figure
+    count = int(run.number("batch") or 32)
+    if max(held_out) > 0.05 or wilson_interval(part[0] * count, count)[0] < 0.2 or trend(part) < 0:
+        return None
+    text = (
+        f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training and stays at {max(held_out):.3g} held out"
+    )
+    return fact(run, "held_out", text)
+
+
 def find_other_eval_task(run: LoggedRun) -> Evidence | None:
     """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
     counts = run.values("held_out_trained")
@@ -3342,6 +3418,9 @@ def find_other_eval_task(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
     train = sorted({t.prompt for t in run.texts if t.kind == "train"})
     held_out = sorted({t.prompt for t in run.texts if t.kind == "eval"})
+    unlike = unlike_training(run)
+    if unlike:
+        return Evidence(CERTAIN + 0.02, [unlike])
     if len(train) < 2 or len(held_out) < 4 or gained(run):
         return None
     a, b = common_words(train), common_words(held_out)
@@ -3380,7 +3459,10 @@ def hardly_varies(run: LoggedRun) -> bool:
 
 
 def find_critic_useless(run: LoggedRun) -> Evidence | None:
-    """Explained variance at most 0.03 in the second half of what follows the warm-up."""
+    """Explained variance that is 0 at every step, or, beyond chance, at most 0.03 in the second half of a run.
+
+    Near 0 in a run that learns it is no fault: a short run ends before a critic is of use.
+    """
     variances = run.series.get("explained_variance", {})
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
@@ -3389,13 +3471,18 @@ def find_critic_useless(run: LoggedRun) -> Evidence | None:
         said = Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr")
         text = f"explained variance {run.last('explained_variance'):.3g}"
         return Evidence(CERTAIN + 0.05, [said, fact(run, "explained_variance", text)])
+    if len(steps) >= CRITIC_STEPS and not is_constant(run) and max(abs(variances[step]) for step in steps) < 1e-5:
+        text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
+        return Evidence(CERTAIN + 0.03, [fact(run, "explained_variance", text)])
     short = len(variances) < TREND_STEPS or len(steps) < CRITIC_STEPS
     if short or is_constant(run) or hardly_varies(run) or is_solved(run):
         return None
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values = [variances[step] for step in steps]
-    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
-    if middle > 0 and (middle if len(values) >= TREND_STEPS else max(values)) > 0.03:
+    middle = statistics.median(values)
+    error = 1.25 * noise(values) / math.sqrt(len(values))
+    learns = middle > -0.1 and (gained(run) or run.trend("score") > 0)
+    if learns or (middle > 0 and middle + 2 * error > 0.03):
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
     facts = [fact(run, "explained_variance", text, steps[-1])]
@@ -3566,8 +3653,13 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     )
     had = [name for name, there in known if there]
     missing = (
+        ("the score under a known name: --columns reward=NAME", bool(run.series.get("score"))),
         ("settings: --settings FILE", known[1][1]),
         ("samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)", known[2][1]),
+        (
+            "scores of the samples: --rescore --reward FILE.py:function",
+            not run.texts or any(t.score is not None for t in run.texts),
+        ),
         ("gold answers of the samples: --data FILE", known[3][1] or not known[2][1]),
         ("the reward's source: --reward FILE.py:function", known[4][1]),
         ("two held-out evaluations", known[5][1]),
