@@ -318,11 +318,6 @@ WITHOUT_EQUAL = {
         ["unsloth replaces code of TRL", "BitsAndBytesConfig(load_in_4bit=True)", "LoraConfig(r=8, lora_alpha=16)"],
     ),
     "name": ("from trl import GRPOConfig, PairRMJudge\nGRPOConfig('o')\n", ["PairRMJudge"]),
-    "judge": (
-        "from trl import OnlineDPOConfig, OnlineDPOTrainer\n"
-        "OnlineDPOTrainer(model='m', judge=j, args=OnlineDPOConfig('o', max_length=9))\n",
-        ["a reward function that asks the judge"],
-    ),
     "replace": (
         GRPO + "import dataclasses\nargs = dataclasses.replace(GRPOConfig('o'), beta=1)\n" + TRAINED,
         ["one call GRPOConfig", "prompts are cut to 512"],
@@ -362,6 +357,12 @@ def test_a_script_with_something_that_has_no_equal(name, tmp_path, capsys):
     text, words = WITHOUT_EQUAL[name]
     said, _ = reported(tmp_path, capsys, text, "0.14" if name == "unsloth" else "0.17", 3)
     assert [word for word in words if word not in said] == []
+
+
+def test_a_judge_does_not_become_an_argument_of_the_config(tmp_path, capsys):
+    text = "from trl import OnlineDPOConfig as C, OnlineDPOTrainer\nOnlineDPOTrainer(model='m', judge=j, args=C('o'))\n"
+    said, new = reported(tmp_path, capsys, text, "0.17", 3)
+    assert "a reward function that asks the judge" in said and "judge=" not in new
 
 
 CLASS = "class GRPOTrainerWithCutPrompts(GRPOTrainer):"
@@ -435,6 +436,13 @@ def test_texts_get_an_end_token_from_0_16_on(version, has_class, tmp_path, capsy
     text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer('m', SFTConfig('o', dataset_text_field='text'))\n"
     _, new = reported(tmp_path, capsys, text, version, 0)
     assert ("WithoutEndToken" in new) is has_class
+
+
+def test_a_yaml_cannot_leave_out_end_tokens(tmp_path, capsys):
+    (tmp_path / "old.yaml").write_text("output_dir: o\ndataset_text_field: text\nmax_seq_length: 9\n")
+    code, table, text = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "trl==0.12")
+    assert code == 3 and "texts got no end token" in json.dumps(table["not_expressible"])
+    assert "completion_only_loss: false\n" in text and "max_length: 9\n" in text
 
 
 def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):

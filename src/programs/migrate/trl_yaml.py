@@ -3,10 +3,11 @@
 import ast
 import json
 
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Report, Row, by_hand
 from programs.migrate.job_files import YamlJob
 from programs.migrate.python_source import PythonSource
 from programs.migrate.trl_arguments import planned
+from programs.migrate.trl_prompts import text_as_it_is
 from programs.migrate.trl_run import TrlRun
 
 SIGNS = {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig"} | {
@@ -48,6 +49,9 @@ def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
     if limit:
         nearest = "the class that migrate.py puts into a script, or rows that are short enough"
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
+    if text_as_it_is(run, "", {}, {}):
+        nearest = "the class that migrate.py puts into a script"
+        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest)
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
