@@ -30,6 +30,7 @@ def train(config: Config) -> int:
     ready = prepare_run(config)
     resolved, plan = ready.config, ready.plan
     checkpoint = resume_point(config)
+    trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
     settle_batch(ready, config)
     args = trl_config(resolved, plan.steps)
     make_folder(config)
