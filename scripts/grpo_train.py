@@ -94,9 +94,9 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     7488-7609  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
 #     7612-7940  trainer                TRL's trainer with exact resume and our logs
 #     7943-8028  prepare                All that is loaded and checked before the first step
-#     8031-8144  memory                 The memory that a run will need, and the micro-batch that follows from it
-#     8147-8199  dry run                --dry_run: settings, batch arithmetic, memory
-#     8202-8289  run                    The run and the command line
+#     8031-8127  memory                 The memory that a run will need, and the micro-batch that follows from it
+#     8130-8182  dry run                --dry_run: settings, batch arithmetic, memory
+#     8185-8273  run                    The run and the command line
 
 import argparse
 import ast
@@ -8115,26 +8115,9 @@ def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
     )
 
 
-@contextlib.contextmanager
-def group_of_processes(processes: int) -> Iterator[None]:
-    """A process group for the time before TRL makes its own."""
-    import torch.distributed as dist
-
-    own = processes > 1 and not dist.is_initialized()
-    if own:
-        dist.init_process_group("gloo")
-    try:
-        yield
-    finally:
-        if own:
-            dist.destroy_process_group()
-
-
 def settle_batch(ready: Prepared, of_run: Config) -> None:
     """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    with group_of_processes(processes):
-        settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, processes))
+    settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, world()[1]))
 
 
 def trl_device(config: Config) -> str:
@@ -8210,6 +8193,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
+    trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
     settle_batch(ready, config)
     args = trl_config(resolved, plan.steps)
     make_folder(config)

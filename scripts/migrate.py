@@ -29,23 +29,23 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #       155-233  verl keys      Keys of verl's configuration: all of today's, and what older guides have
 #      236-2121  tables         What changed between the versions of TRL and verl: tables read from their packages, …
 #     2124-2217  versions       Which version of a package a file was written for, by what it uses
-#     2220-2428  edits          Edits of a text at its places, each with the line of the table that says why
-#     2431-2735  python source  A Python script or notebook: its calls, its constants, and the places of their …
-#     2738-2834  trl names      Names of TRL and transformers that are gone, and what takes their place
-#     2837-2961  trl run        A TRL run as one version of it reads a script: given arguments, and that version's …
-#     2964-3134  trl meanings   What no default shows: how an old TRL counted, sampled and summed, said in today's …
-#     3137-3305  trl arguments  The arguments of a TRL config, as the new script has them
-#     3308-3390  trl prompts    Prompts that an old TRL cut: a class in the new script that does it, as today's …
-#     3393-3478  trl rewards    Reward functions take what today's trainers pass beside prompts, completions and columns
-#     3481-3594  trl models     Loading models: names and defaults of transformers that changed, and Unsloth's loader
-#     3597-3967  trl calls      Trainers, imports and names of a script that trains with TRL
-#     3970-4025  trl version    What a script uses of TRL, and what a version makes of it where it says nothing
-#     4028-4158  effective      What a run comes to: its settings under the old version and under the newest, side by …
-#     4161-4364  job files      Jobs of verl as files: the words KEY=VALUE of a shell script, or the keys of a YAML …
-#     4367-4418  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4421-4693  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     4696-4903  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4906-5147  command        The command line: what is read, what is written, what is said
+#     2220-2353  edits          Edits of a text at its places, each with the line of the table that says why
+#     2356-2660  python source  A Python script or notebook: its calls, its constants, and the places of their …
+#     2663-2759  trl names      Names of TRL and transformers that are gone, and what takes their place
+#     2762-2886  trl run        A TRL run as one version of it reads a script: given arguments, and that version's …
+#     2889-3059  trl meanings   What no default shows: how an old TRL counted, sampled and summed, said in today's …
+#     3062-3230  trl arguments  The arguments of a TRL config, as the new script has them
+#     3233-3315  trl prompts    Prompts that an old TRL cut: a class in the new script that does it, as today's …
+#     3318-3403  trl rewards    Reward functions take what today's trainers pass beside prompts, completions and columns
+#     3406-3519  trl models     Loading models: names and defaults of transformers that changed, and Unsloth's loader
+#     3522-3892  trl calls      Trainers, imports and names of a script that trains with TRL
+#     3895-3950  trl version    What a script uses of TRL, and what a version makes of it where it says nothing
+#     3953-4083  effective      What a run comes to: its settings under the old version and under the newest, side by …
+#     4086-4289  job files      Jobs of verl as files: the words KEY=VALUE of a shell script, or the keys of a YAML …
+#     4292-4346  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4349-4621  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     4624-4831  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4834-5075  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -2221,146 +2221,71 @@ def chosen_version(package: str, file: str, text: str, given: str, named: list[U
 
 BY_HAND = """\
 {
-"batch": {
-"since": "0.15",
-"why": "{size} counted prompts, each with {group} completions",
-"otherwise": "counts completions",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
-"temperature": {
-"since": "0.16",
-"why": "it sampled at the temperature; the loss's log-probs were not divided by it",
-"otherwise": "log-probs divided by {old}",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15"},
-"top_k": {
-"since": "0.16",
-"why": "transformers, not vLLM, samples from 50 tokens where nothing is said",
-"otherwise": "all tokens",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331"},
-"top_k_none": {
-"since": "0.27",
-"why": "None was all tokens",
-"otherwise": "that of the model's generation config",
-"source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
-"mean_of_completions": {
-"since": "0.17",
-"why": "the loss was the mean over each completion",
-"otherwise": "dapo",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15"},
-"mean_of_tokens": {
-"since": "0.17",
-"why": "the loss was the mean over the tokens of the micro-batch",
-"otherwise": "dapo",
-"source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932"},
-"kl": {
-"since": "1.10",
-"why": "the KL was k3 alone",
-"otherwise": "k3 times the importance ratio",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454"},
-"vllm_correction": {
-"since": "0.23",
-"why": "nothing corrected for the sampler",
-"otherwise": "weights of sequences outside the bound are 0",
-"source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting"},
-"vllm_correction_mode": {
-"since": "0.26",
-"why": "weights were bounded token by token",
-"otherwise": "sequence_mask",
-"source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541"},
-"vllm_server": {
-"since": "0.18",
-"why": "vLLM was a server",
-"otherwise": "colocate",
-"source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627"},
-"padding": {
-"since": "0.15",
-"why": "left pads were tokens to the loss's model: the same only where a batch's prompts have one length",
-"otherwise": "masked",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432"},
-"reference": {
-"since": "0.18",
-"why": "the reference was a copy of the model object: another one if it changed after loading",
-"otherwise": "loaded from the model's path",
-"source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430"},
-"prompts": {
-"since": "0.28",
-"why": "prompts were cut on the left",
-"otherwise": "whole prompts",
-"source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
-"rloo": {
-"since": "0.22",
-"why": "{trainer} of {version} had the KL in the reward and PPO epochs over minibatches",
-"otherwise": "the loop of GRPO",
-"source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
-"dpo_length": {
-"since": "0.12",
-"why": "the length where nothing was said",
-"otherwise": "1024",
-"source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665"},
-"wrapped": {
-"since": "0.19",
-"why": "packing cut one long text into pieces",
-"otherwise": "bfd",
-"source": "TRL 0.18.2 trl/data_utils.py:475"},
-"end_token": {
-"since": "0.16",
-"why": "texts got no end token",
-"otherwise": "another text",
-"source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
-"dropout": {
-"since": "{since}",
-"why": "dropout was on",
-"otherwise": "True",
-"source": "the config of that version, which has no disable_dropout"},
-"precision": {
-"since": "transformers 5.0",
-"why": "the default then",
-"otherwise": "that of the checkpoint",
-"source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
-"kl_in_reward": {
-"since": "0.4",
-"why": "the KL was in the reward unless a KL loss was used",
-"otherwise": "no KL",
-"source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882"},
-"dual_clip": {
-"since": "0.4",
-"why": "there was no second bound for negative advantages",
-"otherwise": "3.0",
-"source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272"},
-"data_seed": {
-"since": "0.6",
-"why": "the order of the rows had the seed 1",
-"otherwise": "another order in each run",
-"source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327"},
-"overlong": {
-"since": "0.3",
-"why": "overlong prompts were left out",
-"otherwise": "an error",
-"source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469"},
-"micro_batch": {
-"since": "0.4",
-"why": "it counted all GPUs of the job, divided by their number",
-"otherwise": "deprecated",
-"source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
-"token_mean": {
-"since": "0.7",
-"why": "token-mean was over a micro-batch: the same only where a mini-batch is one of them, on one GPU",
-"otherwise": "over the mini-batch",
-"source": "verl 0.6.1 verl/trainer/ppo/core_algos.py"},
-"sft_length": {
-"since": "0.13",
-"why": "the length was the model's longest, at most 1024: the same where the model has 1024 positions",
-"otherwise": "1024",
-"source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307"},
-"end_token_of_chat": {
-"since": "0.17",
-"why": "messages got an end token behind a chat template that ends with another one, as with a line break",
-"otherwise": "none",
-"source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521"},
-"whole_text": {
-"since": "0.17",
-"why": "the loss was over prompt and completion",
-"otherwise": "over the completion, for rows with both columns",
-"source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488"}
+"batch": {"since": "0.15", "why": "{size} counted prompts, each with {group} completions",
+  "otherwise": "counts completions", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
+"temperature": {"since": "0.16",
+  "why": "it sampled at the temperature; the loss's log-probs were not divided by it",
+  "otherwise": "log-probs divided by {old}", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15"},
+"top_k": {"since": "0.16", "why": "transformers, not vLLM, samples from 50 tokens where nothing is said",
+  "otherwise": "all tokens", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331"},
+"top_k_none": {"since": "0.27", "why": "None was all tokens", "otherwise": "that of the model's generation config",
+  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
+"mean_of_completions": {"since": "0.17", "why": "the loss was the mean over each completion", "otherwise": "dapo",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15"},
+"mean_of_tokens": {"since": "0.17", "why": "the loss was the mean over the tokens of the micro-batch",
+  "otherwise": "dapo", "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932"},
+"kl": {"since": "1.10", "why": "the KL was k3 alone", "otherwise": "k3 times the importance ratio",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454"},
+"vllm_correction": {"since": "0.23", "why": "nothing corrected for the sampler",
+  "otherwise": "weights of sequences outside the bound are 0",
+  "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting"},
+"vllm_correction_mode": {"since": "0.26", "why": "weights were bounded token by token",
+  "otherwise": "sequence_mask", "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541"},
+"vllm_server": {"since": "0.18", "why": "vLLM was a server", "otherwise": "colocate",
+  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627"},
+"padding": {"since": "0.15",
+  "why": "left pads were tokens to the loss's model: the same only where a batch's prompts have one length",
+  "otherwise": "masked", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432"},
+"reference": {"since": "0.18",
+  "why": "the reference was a copy of the model object: another one if it changed after loading",
+  "otherwise": "loaded from the model's path", "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430"},
+"prompts": {"since": "0.28", "why": "prompts were cut on the left", "otherwise": "whole prompts",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
+"rloo": {"since": "0.22", "why": "{trainer} of {version} had the KL in the reward and PPO epochs over minibatches",
+  "otherwise": "the loop of GRPO", "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
+"dpo_length": {"since": "0.12", "why": "the length where nothing was said", "otherwise": "1024",
+  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665"},
+"wrapped": {"since": "0.19", "why": "packing cut one long text into pieces", "otherwise": "bfd",
+  "source": "TRL 0.18.2 trl/data_utils.py:475"},
+"end_token": {"since": "0.16", "why": "texts got no end token", "otherwise": "another text",
+  "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
+"dropout": {"since": "{since}", "why": "dropout was on", "otherwise": "True",
+  "source": "the config of that version, which has no disable_dropout"},
+"precision": {"since": "transformers 5.0", "why": "the default then", "otherwise": "that of the checkpoint",
+  "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
+"kl_in_reward": {"since": "0.4", "why": "the KL was in the reward unless a KL loss was used", "otherwise": "no KL",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882"},
+"dual_clip": {"since": "0.4", "why": "there was no second bound for negative advantages", "otherwise": "3.0",
+  "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272"},
+"data_seed": {"since": "0.6", "why": "the order of the rows had the seed 1",
+  "otherwise": "another order in each run",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327"},
+"overlong": {"since": "0.3", "why": "overlong prompts were left out", "otherwise": "an error",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469"},
+"micro_batch": {"since": "0.4", "why": "it counted all GPUs of the job, divided by their number",
+  "otherwise": "deprecated", "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
+"token_mean": {"since": "0.7",
+  "why": "token-mean was over a micro-batch: the same only where a mini-batch is one of them, on one GPU",
+  "otherwise": "over the mini-batch", "source": "verl 0.6.1 verl/trainer/ppo/core_algos.py"},
+"sft_length": {"since": "0.13",
+  "why": "the length was the model's longest, at most 1024: the same where the model has 1024 positions",
+  "otherwise": "1024", "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307"},
+"end_token_of_chat": {"since": "0.17",
+  "why": "messages got an end token behind a chat template that ends with another one, as with a line break",
+  "otherwise": "none", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521"},
+"whole_text": {"since": "0.17", "why": "the loss was over prompt and completion",
+  "otherwise": "over the completion, for rows with both columns",
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488"}
 }
 """
 
@@ -4405,6 +4330,9 @@ def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
     if limit:
         nearest = "the class that migrate.py puts into a script, or rows that are short enough"
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
+    if text_as_it_is(run, "", {}, {}):
+        nearest = "the class that migrate.py puts into a script"
+        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest)
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"

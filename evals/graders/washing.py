@@ -94,7 +94,11 @@ def stragglers() -> list[int]:
 def honest(folder: str) -> list[str]:
     """Plain programs, the hanging one among them."""
     got = {name: scored(source, folder)[0] for name, (source, _) in HONEST.items()}
-    return [f"{name}: {got[name]}" for name, (_, share) in HONEST.items() if got[name] is None or abs(got[name] - share) > 1e-6]
+    return [
+        f"{name}: {got[name]}"
+        for name, (_, share) in HONEST.items()
+        if got[name] is None or abs(got[name] - share) > 1e-6
+    ]
 
 
 def hostile(folder: str) -> list[str]:

@@ -1,9 +1,8 @@
 """The memory that a run will need, and the micro-batch that follows from it."""
 
-import contextlib
 import os
-from collections.abc import Iterator
 
+from parts.foundation.processes import world
 from parts.networks.models import shaped_network
 from parts.running.fit import SAMPLING, UPDATE, Sizes, ladder, lighter_settings, settle_or_refuse
 from parts.running.memory import (
@@ -105,26 +104,9 @@ def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
     )
 
 
-@contextlib.contextmanager
-def group_of_processes(processes: int) -> Iterator[None]:
-    """A process group for the time before TRL makes its own."""
-    import torch.distributed as dist
-
-    own = processes > 1 and not dist.is_initialized()
-    if own:
-        dist.init_process_group("gloo")
-    try:
-        yield
-    finally:
-        if own:
-            dist.destroy_process_group()
-
-
 def settle_batch(ready: Prepared, of_run: Config) -> None:
     """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    with group_of_processes(processes):
-        settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, processes))
+    settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, world()[1]))
 
 
 def trl_device(config: Config) -> str:

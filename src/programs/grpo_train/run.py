@@ -32,6 +32,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
+    trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
     settle_batch(ready, config)
     args = trl_config(resolved, plan.steps)
     make_folder(config)
