@@ -66,7 +66,9 @@ def differences(objective, kind: str, seed: int) -> float:
         for t in range(len(new[i])):
             ends = [loss(kind, moved(new, i, t, by), old, adv, keep, weights) for by in (STEP, -STEP)]
             gradient = leaf.grad[i, t].item()
-            worst = max(worst, abs(gradient - (ends[0] - ends[1]) / (2 * STEP)) if math.isfinite(gradient) else math.inf)
+            worst = max(
+                worst, abs(gradient - (ends[0] - ends[1]) / (2 * STEP)) if math.isfinite(gradient) else math.inf
+            )
     return worst
 
 

@@ -37,7 +37,9 @@ def fair() -> bool:
     filler = "we look once more "
     short = otter_pay("it is 42", "42")
     long = [otter_pay(filler * n + "it is 42", "42") for n in (3, 40, 400)]
-    wrong = [otter_pay(filler * n + said, "42") for n in (0, 3, 40, 400) for said in ("41", "no number", "42 or 43", "")]
+    wrong = [
+        otter_pay(filler * n + said, "42") for n in (0, 3, 40, 400) for said in ("41", "no number", "42 or 43", "")
+    ]
     print(f"short {short}, long {long}, wrong {wrong}")
     return max(long) <= short + 1e-9 and min([short, *long]) > max(wrong)
 

@@ -65,7 +65,7 @@ source, calls = json.load(sys.stdin)
 start = time.monotonic()
 print("\\nGRADE", json.dumps([float(points(source, calls)), time.monotonic() - start]))
 """
-LONGEST_S, SLEEP = 40, 86437  # a sleep of a length that nothing else has
+LONGEST_S, ENOUGH, SLEEP = 32, 3, 86437  # a sleep of a length that nothing else has
 
 
 def scored(source: str, folder: str) -> tuple[float | None, float]:
@@ -94,7 +94,11 @@ def stragglers() -> list[int]:
 def honest(folder: str) -> list[str]:
     """Plain programs, the hanging one among them."""
     got = {name: scored(source, folder)[0] for name, (source, _) in HONEST.items()}
-    return [f"{name}: {got[name]}" for name, (_, share) in HONEST.items() if got[name] is None or abs(got[name] - share) > 1e-6]
+    return [
+        f"{name}: {got[name]}"
+        for name, (_, share) in HONEST.items()
+        if got[name] is None or abs(got[name] - share) > 1e-6
+    ]
 
 
 def hostile(folder: str) -> list[str]:
@@ -104,6 +108,8 @@ def hostile(folder: str) -> list[str]:
         value, _ = scored(source.replace("{here}", folder).replace("{seconds}", str(SLEEP)), folder)
         if value != 0:
             wrong.append(f"{name}: {value}")
+        if len(wrong) == ENOUGH:  # more would only take longer
+            break
     if (Path(folder) / "stain.txt").exists():
         wrong.append("a file was written")
     time.sleep(0.2)
