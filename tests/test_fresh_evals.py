@@ -48,8 +48,8 @@ def test_there_are_eight_fresh_tasks_and_each_has_an_answer():
 
 
 def words_of(text: str) -> set[str]:
-    """Words of at least five letters, and numbers of at least three digits."""
-    return {word.lower() for word in re.findall(r"[^\W\d_]{5,}|\d[\d.]*\d\d?", text) if len(word) > 2}
+    """Words of at least five letters, and numbers of at least five characters."""
+    return {word.lower() for word in re.findall(r"[^\W\d_]{5,}|\d[\d.]{3,}\d", text)}
 
 
 def text_of(*paths: Path) -> str:
@@ -354,14 +354,14 @@ sys.path.insert(0, GRADERS)
 import lantern_game
 from tiny import jsonl, load, opened, say
 a = argparse.ArgumentParser()
-for flag in ("--model", "--games", "--out"):
+for flag in ("--model", "--rounds", "--out"):
     a.add_argument(flag)
 a = a.parse_args()
 import torch
 torch.manual_seed(0)
 model, tokenizer = load(a.model)
 with open(a.out, "w") as out:
-    for row in jsonl("lantern_asks.jsonl")[: int(a.games)]:
+    for row in jsonl("lantern_asks.jsonl")[: int(a.rounds)]:
         ids = tokenizer(opened(tokenizer, [{"role": "user", "content": row["ask"]}]))["input_ids"]
         trained, replies = [0] * len(ids), []
         for _ in range(2):
@@ -465,5 +465,5 @@ def test_pages_quote_no_fresh_task():
 
 
 def test_the_leak_test_sees_a_column_and_a_number(tmp_path):
-    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35+59=;0.0035\n")
+    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35;0.0035\n")
     assert {"rechenfrage", "0.0035"} <= words_of(text_of(tmp_path))
