@@ -111,6 +111,8 @@ def test_a_table_has_medians_and_leaves_out_minutes_of_waiting(tmp_path, capsys)
     assert grade.main(["table", str(tmp_path / "r.jsonl"), "--before", "2026-01-03"]) == 0
     cells = capsys.readouterr().out.splitlines()[-1]
     assert cells == "| flat-run | 2 / 1 | 4 / 8 (0.50) | 1 / 4 (0.25) | 1,200 / 1,200 | – | 0.5 |"
+    assert grade.main(["table", str(tmp_path / "r.jsonl"), "--set", "fresh"]) == 0
+    assert "flat-run" not in capsys.readouterr().out
     for bad, says in (({"task": "none"}, "of none"), ({"arm": "both"}, "arm both")):
         (tmp_path / "r.jsonl").write_text(json.dumps(rows[0] | bad))
         assert grade.main(["table", str(tmp_path / "r.jsonl")]) == 2 and says in capsys.readouterr().err
@@ -494,8 +496,8 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     (run / "outputs" / "answer.json").write_text(ANSWERS["group-signal"]["answer.json"])
     assert grade.main(["grade", str(tmp_path / "w")]) == 0
     summary = json.loads((tmp_path / "w" / "benchmark.json").read_text())["run_summary"]
-    assert summary["with_skill"]["pass_rate"]["mean"] == 0.5 and summary["without_skill"]["pass_rate"]["mean"] == 0
-    assert summary["delta"]["pass_rate"] == 0.5
+    assert summary["with_skill"]["seen"]["mean"] == 0.5 and summary["without_skill"]["seen"]["mean"] == 0
+    assert summary["delta"] == {"seen": 0.5}
     efforts = json.loads((tmp_path / "w" / "benchmark.json").read_text())["efforts"]["group-signal"]
     known = {"pass_rate": 1.0, "calls": 3, "minutes": 1.5, "lines_read": 150, "lines_before_first_command": 140}
     unknown = dict.fromkeys(known) | {"pass_rate": 0.0, "lines_delivered": 0}

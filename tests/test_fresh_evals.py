@@ -254,7 +254,7 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
     ("alder-against-birch", lambda f: duel(f, "items"), []),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
-    ("alder-against-birch", lambda f: duel(f, "other way"), [0, 1]),
+    ("alder-against-birch", lambda f: duel(f, "other way"), [0, 1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
     ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
     ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
