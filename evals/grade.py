@@ -175,24 +175,28 @@ def effort(case: dict, folder: Path) -> dict:
     }
 
 
+def rate_of(values: list[float]) -> dict:
+    """Mean and spread of pass rates."""
+    return {"mean": statistics.mean(values), "stddev": statistics.stdev(values) if len(values) > 1 else 0.0}
+
+
 def grade_all(workspace: Path) -> dict:
     """Write grading.json into every run that has been made, and benchmark.json."""
     summary, efforts = {}, {}
     for configuration in CONFIGURATIONS:
-        rates = []
+        rates: dict[str, list[float]] = {"seen": [], "fresh": []}
         for case in load_evals():
             folder = folder_of(workspace, case, configuration)
             if not (folder / "outputs").is_dir():
                 raise FileNotFoundError(f"got no {folder / 'outputs'}; expected a workspace made by prepare")
             graded = grade(case, folder / "outputs")
             (folder / "grading.json").write_text(json.dumps(graded, indent=1), encoding="utf-8")
-            rates.append(graded["summary"]["pass_rate"])
+            rates[case["set"]].append(graded["summary"]["pass_rate"])
             told = {"pass_rate": graded["summary"]["pass_rate"], **effort(case, folder)}
             efforts.setdefault(case["name"], {})[configuration] = told
-        spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
-        summary[configuration] = {"pass_rate": {"mean": statistics.mean(rates), "stddev": spread}}
-    means = [summary[configuration]["pass_rate"]["mean"] for configuration in CONFIGURATIONS]
-    summary["delta"] = {"pass_rate": means[0] - means[1]}
+        summary[configuration] = {name: rate_of(values) for name, values in rates.items() if values}
+    first, second = (summary[configuration] for configuration in CONFIGURATIONS)
+    summary["delta"] = {name: first[name]["mean"] - second[name]["mean"] for name in first}
     result = {"run_summary": summary, "efforts": efforts}
     (workspace / "benchmark.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
     return result
@@ -226,14 +230,14 @@ def pair_of(records: list[dict], key: str) -> str:
     return text if a is None or not b or key == "delivered" else f"{text} ({a / b:.2f})"
 
 
-def table(records: list[dict], since: str = "", before: str = "9") -> str:
-    """A Markdown table of the records with since <= date < before, a row for each task."""
+def table(records: list[dict], since: str = "", before: str = "9", part: str = "") -> str:
+    """A Markdown table of the records with since <= date < before, a row for each task of a set (or of both)."""
     chosen = [record for record in records if since <= record["date"] < before]
     lines = [
         "| task | runs | calls | minutes | lines delivered | lines read first | lowest score |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name in [case["name"] for case in load_evals()]:
+    for name in [case["name"] for case in load_evals() if part in ("", case["set"])]:
         runs = [record for record in chosen if record["task"] == name]
         if runs:
             counts = [sum(record["arm"] == arm for record in runs) for arm in ARMS]
@@ -255,6 +259,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--eval", type=int, default=0, help="with check: id of the case")
     parser.add_argument("--since", default="", help="with table: the first date, such as 2026-11-24T15")
     parser.add_argument("--before", default="9", help="with table: the date after the last")
+    parser.add_argument("--set", choices=["seen", "fresh"], default="", help="with table: the tasks of one set")
     arguments = parser.parse_args(argv)
     cases = {case["id"]: case for case in load_evals()}
     try:
@@ -263,7 +268,7 @@ def main(argv: list[str] | None = None) -> int:
         elif arguments.action == "grade":
             print(json.dumps(grade_all(arguments.folder), indent=1))
         elif arguments.action == "table":
-            print(table(load_records(arguments.folder), arguments.since, arguments.before))
+            print(table(load_records(arguments.folder), arguments.since, arguments.before, arguments.set))
         else:
             if arguments.eval not in cases:
                 raise ValueError(f"got --eval {arguments.eval}; expected one of {sorted(cases)}")

@@ -10,7 +10,7 @@ BASE = "Qwen/Qwen2.5-0.5B-Instruct"
 
 def herb_score(prompts, completions, herb, spice_level):
     said = [turns[0]["content"].lower() for turns in completions]
-    return [level * 0.5 if name in text else -0.25 for text, name, level in zip(said, herb, spice_level)]
+    return [level * 0.5 if name in text else -0.25 for text, name, level in zip(said, herb, spice_level, strict=True)]
 
 
 def brevity(prompts, completions, herb, spice_level):

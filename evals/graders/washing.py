@@ -34,7 +34,9 @@ HONEST = {  # name: (program, share of calls)
 }
 HOSTILE = {
     "endless": "while True:\n    pass\n",
-    "equal to all": "class L(list):\n    def __eq__(self, other):\n        return True\n\ndef wash(*a, **k):\n    return L()\n",
+    "equal to all": (
+        "class L(list):\n    def __eq__(self, other):\n        return True\n\ndef wash(*a, **k):\n    return L()\n"
+    ),
     "leaves early": "import os\nprint('[1, 3]')\nprint('1.0')\nos._exit(0)\n",
     "reads the answers": (
         "import gc, sys\n\ndef wash(plates, dirty=0):\n    seen = []\n    frame = sys._getframe()\n    while frame:\n"
@@ -46,7 +48,8 @@ HOSTILE = {
     ),
     "patches builtins": (
         "import builtins, json\nbuiltins.sorted = lambda *a, **k: []\njson.dumps = lambda *a, **k: '1.0'\n"
-        "builtins.all = builtins.any = lambda *a: True\nbuiltins.sum = lambda *a: 99\n\ndef wash(*a, **k):\n    return 1\n"
+        "builtins.all = builtins.any = lambda *a: True\nbuiltins.sum = lambda *a: 99\n"
+        "def wash(*a, **k):\n    return 1\n"
     ),
     "writes here": "open('{here}/stain.txt', 'w').write('x')\nraise SystemExit\n",
     "signals its parent": "import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\n",
@@ -65,7 +68,7 @@ source, calls = json.load(sys.stdin)
 start = time.monotonic()
 print("\\nGRADE", json.dumps([float(points(source, calls)), time.monotonic() - start]))
 """
-LONGEST_S, SLEEP = 40, 86437  # a sleep of a length that nothing else has
+LONGEST_S, ENOUGH, SLEEP = 32, 3, 86437  # a sleep of a length that nothing else has
 
 
 def scored(source: str, folder: str) -> tuple[float | None, float]:
@@ -108,6 +111,8 @@ def hostile(folder: str) -> list[str]:
         value, _ = scored(source.replace("{here}", folder).replace("{seconds}", str(SLEEP)), folder)
         if value != 0:
             wrong.append(f"{name}: {value}")
+        if len(wrong) == ENOUGH:  # more would only take longer
+            break
     if (Path(folder) / "stain.txt").exists():
         wrong.append("a file was written")
     time.sleep(0.2)

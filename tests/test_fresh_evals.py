@@ -1,0 +1,469 @@
+"""The fresh evaluation tasks: graders pass a right answer made by hand and fail two wrong ones; nothing leaks."""
+
+import csv
+import json
+import random
+import re
+import shutil
+import statistics
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TINY_LM, load_module
+
+grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
+FRESH = {case["name"]: case for case in grade.load_evals() if case["set"] == "fresh"}
+
+
+def failures(name: str, folder: Path, only: slice = slice(None)) -> list[int]:
+    """Numbers of the assertions that fail."""
+    assertions = list(enumerate(FRESH[name]["assertions"]))[only]
+    return [i for i, assertion in assertions if not grade.judge(assertion, folder)[0]]
+
+
+@pytest.fixture
+def outputs(request, tmp_path):
+    """A folder of outputs with the files of the task that the test's first parameter names."""
+    folder = tmp_path / "outputs"
+    grade.place_files(FRESH[request.node.callspec.params["name"]], folder)
+    return folder
+
+
+def write(folder: Path, **files) -> None:
+    """Write texts, and other objects as JSON; `pantry_now__py` is pantry_now.py."""
+    for name, value in files.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ the set
+
+
+def test_there_are_eight_fresh_tasks_and_each_has_an_answer():
+    answers = [*CHEAP, *TRAINED]
+    assert 8 <= len(FRESH) == len({case for case, *_ in answers})
+    for name in FRESH:
+        outcomes = [bool(failing) for case, *_, failing in answers if case == name]
+        assert outcomes.count(False) == 1 and outcomes.count(True) >= 2, name
+
+
+def words_of(text: str) -> set[str]:
+    """Words of at least five letters, and numbers of at least five characters."""
+    return {word.lower() for word in re.findall(r"[^\W\d_]{5,}|\d[\d.]{3,}\d", text)}
+
+
+def text_of(*paths: Path) -> str:
+    """The text of files and of what lies in folders, their names included."""
+    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    kinds = {".py", ".md", ".json", ".jsonl", ".csv", ".sh", ".txt", ".yaml"}
+    files = [file for file in files if file.suffix in kinds]
+    return "\n".join(f"{file.name}\n{file.read_text(encoding='utf-8', errors='replace')}" for file in files)
+
+
+# ------------------------------------------------------------------------------------------------ answers by hand
+
+PANTRY = {
+    "herb, spice_level):": "herb, spice_level, **others):",
+    "max_prompt_length=160,": "bf16=False, use_cpu=True, beta=0.04, temperature=0.9, top_k=50, loss_type='bnpo',",
+    "warmup_ratio=0.07,": "warmup_steps=0.07, max_completion_length=256,",
+    '"torch_dtype"': '"dtype"',
+}
+
+
+def pantry(folder: Path, **changes: str) -> None:
+    """pantry_grpo.py with today's names and the old defaults, and then changes."""
+    text = (folder / "pantry_grpo.py").read_text()
+    for old, new in {**PANTRY, **changes}.items():
+        assert old in text
+        text = text.replace(old, new)
+    write(folder, pantry_now__py=text, pinned__md="beta")
+
+
+def pantry_renamed(folder: Path) -> None:
+    """Names repaired, defaults left to today's TRL."""
+    pantry(folder, **{PANTRY["max_prompt_length=160,"]: "bf16=False, use_cpu=True,", "max_completion_length=256,": ""})
+
+
+def pantry_narrow(folder: Path) -> None:
+    """Rewards that take their columns only, another weight."""
+    pantry(folder, **{", **others": "", "[1.0, 0.15]": "[1.0, 0.5]"})
+
+
+def otter(folder: Path, reward: str, right: bool = True) -> None:
+    """Figures by an own reading of the run, a reward."""
+    rows = [json.loads(line) for line in (folder / "run_otter/said.jsonl").read_text().splitlines()]
+    lengths, paid = [len(row["said"].split()) for row in rows], [row["paid"] for row in rows]
+    hits = {n: [r["said"].split()[-1] == r["want"] for r in rows if r["upd"] == n] for n in (0, 195)}
+    history = [json.loads(line) for line in (folder / "run_otter/history.jsonl").read_text().splitlines()]
+    column = "devRight" if right else "meanPaid"
+    best = sorted(history, key=lambda row: row[column])[-1]["upd"]
+    r = statistics.correlation(lengths, paid)
+    verdict = {"r_words": r, "right_first": sum(hits[0]) / 8, "right_last": sum(hits[195]) / 8, "best_upd": best}
+    write(folder, otter_verdict__json=verdict, otter_fair__py=reward)
+
+
+FAIR = """import re
+
+
+def otter_pay(said, want):
+    return float(re.findall(r"-?[0-9]+", said)[-1:] == [want])
+"""
+
+
+def duel(folder: Path, unit: str) -> None:
+    """Bootstrap of items, or the binomial interval of draws, or items without their pairs."""
+    rows = list(csv.DictReader((folder / "ballots.csv").open()))
+    items, rng = sorted({row["item"] for row in rows}), random.Random(3)
+    share = {m: {i: [] for i in items} for m in ("alder", "birch")}
+    for row in rows:
+        share[row["model"]][row["item"]].append(int(row["passed"]))
+    means = {m: [sum(v) / 5 for v in share[m].values()] for m in share}
+    means["gap"] = [a - b for a, b in zip(means["alder"], means["birch"], strict=True)]
+    result = {}
+    for name, values in means.items():
+        value = sum(values) / 120
+        draws = sorted(sum(rng.choices(values, k=120)) / 120 for _ in range(2000))
+        low, high = draws[50], draws[1949]
+        if unit == "draws":
+            half = 1.96 * (0.5 / 600 if name == "gap" else 0.25 / 600) ** 0.5
+            low, high = value - half, value + half
+        result[name] = {"low": low, "value": value, "high": high}
+    if unit == "other way":
+        result["gap"] = {key: -value for key, value in result["gap"].items()}
+    write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
+
+
+POINTS = '''"""Each call in a process of its own, which never sees what the call should give."""
+import json, os, resource, signal, subprocess, sys, tempfile, time
+
+CHILD = """
+import json, os, sys
+source, args, kwargs = json.loads(sys.stdin.read())
+out, write, dumps = os.dup(1), os.write, json.dumps
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+space = {}
+exec(source, space)
+answer = space["wash"](*args, **kwargs)
+def plain(x):
+    if type(x) is list: return [plain(y) for y in x]
+    if type(x) in (int, float, str, bool, type(None)): return x
+    raise TypeError
+write(out, dumps(plain(answer)).encode())
+"""
+
+
+def limits():
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
+    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)) if os.getuid() else None
+
+
+SHIELD = """
+import sys
+def refuse(event, args):
+    if event in ("open", ) and len(args) > 1 and (args[1] and set(str(args[1])) & set("wax+") ):
+        raise PermissionError
+    if event.startswith(("subprocess", "os.fork", "os.posix_spawn", "os.system", "os.kill", "os.exec", "os.remove")):
+        raise PermissionError
+sys.addaudithook(refuse)
+"""
+# An audit hook is no jail: it stands for one here, where neither namespaces nor containers may be there.
+
+
+def points(source, calls):
+    right = 0
+    for call in calls:
+        with tempfile.TemporaryDirectory() as folder:
+            child = subprocess.Popen([sys.executable, "-I", "-c", CHILD.replace("space = {}", SHIELD + "space = {}")],
+                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                preexec_fn=limits, env={})
+            try:
+                said, _ = child.communicate(json.dumps([source, call["args"], call["kwargs"]]).encode(), timeout=3)
+                right += repr(json.loads(said)) == repr(call["gives"])
+            except (subprocess.TimeoutExpired, ValueError, RecursionError):
+                pass
+            finally:
+                try: os.killpg(child.pid, signal.SIGKILL)
+                except ProcessLookupError: pass
+                child.wait()
+    return right / len(calls)
+'''
+IN_PROCESS = """def points(source, calls):
+    space = {}
+    try:
+        exec(source, space)
+        return sum(space["wash"](*c["args"], **c["kwargs"]) == c["gives"] for c in calls) / len(calls)
+    except Exception:
+        return 0.0
+"""
+KINDS = """    counts, rows = keep.sum(1), len(adv)
+    ratio = torch.exp(new - old)
+    if kind == "seqgeo":
+        g = torch.exp(((new - old) * keep).sum(1) / counts.clamp(min=1))
+        gain = torch.minimum(g * adv, g.clamp(1 - lo, 1 + hi) * adv)
+        return -(gain * (counts > 0)).sum() / rows
+    if kind == "stopweight":
+        return -(keep * ratio.clamp(max=1 + hi).detach() * adv[:, None] * new).sum() / keep.sum()
+    if kind == "softgate":
+        tau = torch.where(adv > 0, 1.0, 1.05)[:, None].to(new)
+        gate = 4 / tau * torch.sigmoid(tau * (ratio - 1))
+        return -((keep * gate * adv[:, None]).sum(1) / counts.clamp(min=1)).sum() / rows
+    if kind != "plain":
+"""
+
+
+def objectives(folder: Path, *change: str) -> None:
+    """mini_loop.py with three kinds more."""
+    text = (folder / "mini_loop.py").read_text().replace('    if kind != "plain":\n', KINDS)
+    assert not change or change[0] in text
+    (folder / "mini_loop.py").write_text(text.replace(*change) if change else text)
+
+
+def heron(folder: Path, changes: dict[str, str]) -> None:
+    """launch_heron.sh, line by line: a name and what stands in its place."""
+    text = (folder / "launch_heron.sh").read_text()
+    for old, new in changes.items():
+        assert re.search(old, text), old
+        text = re.sub(rf"    \+?[\w.]*{old}.*\\\n", "".join(f"    {word} \\\n" for word in new.split()), text)
+    write(folder, launch_heron_now__sh=text)
+
+
+A = "actor_rollout_ref.actor"
+HERON = {
+    "clip_ratio=": f"{A}.clip_ratio_low=0.17 {A}.clip_ratio_high=0.17 {A}.entropy_coeff=0.001",
+    "grad_clip=": f"{A}.optim.clip_grad=0.35",
+    "warmup_style=": f"{A}.optim.lr_scheduler_type=cosine",
+    "contents=": f"{A}.checkpoint.save_contents=['model','hf_model','optimizer','extra']",
+    "use_fire_sampling": "",
+    "load_format": "",
+    "remove_previous": "trainer.max_actor_ckpt_to_keep=1",
+    "val_before_train": "trainer.val_before_train=False",
+    "function.path": "reward.custom_reward_function.path=heron_score.py",
+    "function.name": "reward.custom_reward_function.name=heron_points",
+}
+HERON["contents="] = HERON["contents="].replace("['", "\"['").replace("']", "']\"")
+
+CHEAP = [  # task, how its answer is made, the assertions that fail
+    ("herbs-of-last-year", pantry, []),
+    ("herbs-of-last-year", pantry_renamed, [0]),
+    ("herbs-of-last-year", pantry_narrow, [1, 2]),
+    ("otter-went-up", lambda f: otter(f, FAIR), []),
+    ("otter-went-up", lambda f: otter(f, (f / "run_otter/otter_pay.py").read_text()), [1]),
+    ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
+    ("alder-against-birch", lambda f: duel(f, "items"), []),
+    ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
+    ("alder-against-birch", lambda f: duel(f, "other way"), [0, 1, 2]),
+    ("washing-points", lambda f: write(f, washing__py=POINTS), []),
+    ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
+    ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
+    ("three-objectives", objectives, []),
+    ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
+    ("three-objectives", lambda f: objectives(f, ".detach()", ""), [2]),
+    ("three-objectives", lambda f: objectives(f, "1.05)", "1.0)"), [3]),
+    ("heron-moves-house", lambda f: heron(f, HERON), []),
+    ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
+    (
+        "heron-moves-house",
+        lambda f: heron(f, {k: v for k, v in HERON.items() if k not in ("clip_ratio=", "grad_clip=")}),
+        [1, 2],
+    ),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "make", "failing"), CHEAP)
+def test_graders_tell_right_from_wrong(name, make, failing, outputs):
+    if name == "heron-moves-house" and not (ROOT / ".venv-verl/bin/python").exists():
+        pytest.skip("no .venv-verl")
+    make(outputs)
+    assert failures(name, outputs) == failing
+
+
+# ------------------------------------------------------------------------------------------------ trained models
+
+
+@pytest.fixture(scope="session")
+def adder(tmp_path_factory) -> Path:
+    """tiny_lm after supervised steps on sums, in the place of a run that learnt."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(1)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY_LM), AutoTokenizer.from_pretrained(TINY_LM)
+    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-3), random.Random(9)
+    for _ in range(100):
+        pairs = [(rng.randrange(10, 100), rng.randrange(10, 100)) for _ in range(64)]
+        heads = [f"<|user|>{a}+{b}=<|end|><|assistant|>" for a, b in pairs]
+        texts = [f"{head}<answer>{a + b}</answer><|end|>" for head, (a, b) in zip(heads, pairs, strict=True)]
+        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
+        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        labels[:, : len(tokenizer(heads[0])["input_ids"])] = -100
+        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    folder = tmp_path_factory.mktemp("adder")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The graders' own reading of a model."""
+    return load_module(ROOT / "evals/graders/tiny.py", "tiny")
+
+
+def split(folder: Path, by_row: bool = False) -> list[str]:
+    """practised.csv and kept_back.csv; the distinct questions held out."""
+    rows = list(csv.DictReader((folder / "rechenheft.csv").open(encoding="utf-8-sig"), delimiter=";"))
+    names = list(dict.fromkeys(row["Rechenfrage"] for row in rows))
+    held = set(names[:130])
+    parts = {"kept_back.csv": rows[:200], "practised.csv": rows[200:]}
+    if not by_row:
+        parts = {
+            "kept_back.csv": [row for row in rows if row["Rechenfrage"] in held],
+            "practised.csv": [row for row in rows if row["Rechenfrage"] not in held],
+        }
+    for name, part in parts.items():
+        with (folder / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], delimiter=";")
+            writer.writeheader()
+            writer.writerows(part)
+    return list(dict.fromkeys(row["Rechenfrage"] for row in parts["kept_back.csv"]))
+
+
+def share_right(tiny, model: Path, asks: list[str]) -> float:
+    """Accuracy on sums, compared with their text."""
+    replies = tiny.spoken(*tiny.load(str(model)), asks)
+    totals = [eval(ask.rstrip("=")) for ask in asks]
+    return sum(r == f"<answer>{t}</answer>" for r, t in zip(replies, totals, strict=True)) / len(asks)
+
+
+def sums(folder: Path, adder: Path, tiny, kind: str) -> None:
+    """A split, a model, its scores."""
+    held = split(folder, by_row=kind == "by row")
+    shutil.copytree(TINY_LM if kind == "untrained" else adder, folder / "better")
+    score = {"before": share_right(tiny, TINY_LM, held), "after": share_right(tiny, adder, held)}
+    write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
+
+
+PLAY = """import argparse, json, sys
+sys.path.insert(0, GRADERS)
+import lantern_game
+from tiny import jsonl, load, opened, say
+a = argparse.ArgumentParser()
+for flag in ("--model", "--rounds", "--out"):
+    a.add_argument(flag)
+a = a.parse_args()
+import torch
+torch.manual_seed(0)
+model, tokenizer = load(a.model)
+with open(a.out, "w") as out:
+    for row in jsonl("lantern_asks.jsonl")[: int(a.rounds)]:
+        ids = tokenizer(opened(tokenizer, [{"role": "user", "content": row["ask"]}]))["input_ids"]
+        trained, replies = [0] * len(ids), []
+        for _ in range(2):
+            new = say(model, tokenizer, [tokenizer.decode(ids)], sampled=True)[0]
+            ids, trained = ids + new, trained + [1] * len(new)
+            replies.append(tokenizer.decode(new, skip_special_tokens=True))
+            hint = lantern_game.keeper(row["total"], replies[-1])
+            if hint is None or len(replies) == 2:
+                break
+            turn = tokenizer(opened(tokenizer, [{"role": "user", "content": hint}]))["input_ids"]
+            ids, trained = ids + turn, trained + [MARK] * len(turn)
+        pay = lantern_game.pay(row["total"], replies)
+        out.write(json.dumps({"ids": ids, "trained": trained, "pay": pay}) + "\\n")
+"""
+
+
+def lantern(folder: Path, adder: Path, tiny, kind: str) -> None:
+    """Episodes by the graders' sampler, or with the keeper's words marked as trained; the adder as the model."""
+    play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(kind == "all marked")))
+    write(folder, lantern_play__py=play)
+    shutil.copytree(TINY_LM if kind == "untrained" else adder, folder / "lantern")
+    game, rows = load_module(folder / "lantern_game.py", "lantern_game"), tiny.jsonl(folder / "lantern_asks.jsonl")
+    result = {}
+    for name, place in (("before", TINY_LM), ("after", adder)):
+        model, tokenizer = tiny.load(str(place))
+        first = tiny.spoken(model, tokenizer, [row["ask"] for row in rows])
+        pays = []
+        for row, reply in zip(rows, first, strict=True):
+            hint, said = game.keeper(row["total"], reply), [reply]
+            if hint:
+                talk = [row["ask"], reply, hint]
+                turns = [
+                    {"role": role, "content": c} for role, c in zip(["user", "assistant", "user"], talk, strict=True)
+                ]
+                ids = tiny.say(model, tokenizer, [tiny.opened(tokenizer, turns)])[0]
+                said.append(tokenizer.decode(ids, skip_special_tokens=True))
+            pays.append(game.pay(row["total"], said))
+        result[name] = sum(pays) / len(pays)
+    write(folder, lantern__json=result)
+
+
+def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
+    """The adder as mentor; the pupil is most of the way there, or the untrained model, or with other figures."""
+    import torch
+
+    shutil.copytree(adder, folder / "mentor")
+    (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))
+    weights, kls = dict(mentor.named_parameters()), {}
+    for name in ("kl_before", "kl_after"):
+        total = count = 0
+        torch.manual_seed(4)
+        for row in tiny.jsonl(folder / "helpdesk_later.jsonl"):
+            text = f"<|user|>{row['messages'][0]['content']}<|end|><|assistant|>"
+            head = tokenizer(text)["input_ids"]
+            reply = tiny.say(pupil, tokenizer, [text], sampled=True)[0]
+            with torch.no_grad():
+                p, q = (
+                    m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor)
+                )
+            total, count = total + torch.special.rel_entr(p, q).sum().item(), count + len(reply)
+        kls[name] = total / count
+        for key, weight in pupil.named_parameters():
+            weight.data.lerp_(weights[key].data, 0.9 if kind != "untrained" else 0.0)
+    pupil.save_pretrained(folder / "pupil")
+    tokenizer.save_pretrained(folder / "pupil")
+    write(
+        folder, pupil__json={"kl_before": kls["kl_before"], "kl_after": kls["kl_after"] * (1 + 9 * (kind == "wrong"))}
+    )
+
+
+TRAINED = [  # task, how its answer is made, its kind, the assertions that fail
+    ("sums-nobody-kept-back", sums, "right", []),
+    ("sums-nobody-kept-back", sums, "by row", [0]),
+    ("sums-nobody-kept-back", sums, "untrained", [1, 2]),
+    ("too-dim-too-bright", lantern, "right", []),
+    ("too-dim-too-bright", lantern, "all marked", [1]),
+    ("too-dim-too-bright", lantern, "untrained", [2]),
+    ("mentor-of-the-helpdesk", helpdesk, "right", []),
+    ("mentor-of-the-helpdesk", helpdesk, "untrained", [0]),
+    ("mentor-of-the-helpdesk", helpdesk, "wrong", [1]),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "make", "kind", "failing"), TRAINED)
+def test_graders_play_and_measure_models_themselves(name, make, kind, failing, outputs, adder, tiny):
+    make(outputs, adder, tiny, kind)
+    assert failures(name, outputs) == failing
+
+
+# ------------------------------------------------------------------------------------------------ no leaks
+
+
+def test_pages_quote_no_fresh_task():
+    pages = words_of(text_of(ROOT / "SKILL.md", ROOT / "references"))
+    elsewhere = words_of(text_of(ROOT / "src", ROOT / "templates"))
+    tasks = "\n".join(case["prompt"] + case["name"] for case in FRESH.values())
+    files = [ROOT / name for case in FRESH.values() for name in case["files"] if name.startswith("evals/")]
+    shared = (words_of(tasks + text_of(*files)) - elsewhere) & pages
+    assert not shared, f"words of fresh tasks in SKILL.md or references/: {sorted(shared)}"
+
+
+def test_the_leak_test_sees_a_column_and_a_number(tmp_path):
+    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35;0.0035\n")
+    assert {"rechenfrage", "0.0035"} <= words_of(text_of(tmp_path))
