@@ -36,7 +36,7 @@ WAYS = {
 }
 SYSTEM = {
     "json": 'Reply with one line of JSON with the keys "name" (string), "age" (integer), "city" (string). No Markdown.',
-    "words": "Reply in the form: The answer is N.",
+    "words": 'Reply with one short sentence that begins with "The answer is", then the number, and nothing else.',
 }
 # a base model is shown the form
 SHOWN = {

@@ -70,6 +70,7 @@ def test_ids_of_calls_are_kept():
 
 
 def test_other_ways_to_write_a_call():
+    assert pairs(read("llama3_json", '{"name": "f", "arguments": {"a": 1}}')[0]) == [("f", {"a": 1})]
     assert pairs(read("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}')[0]) == [("f", {"a": 1})]
     assert pairs(read("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>')[0]) == [
         ("f", {"a": 1})
@@ -102,13 +103,13 @@ CALL = '{"name": "look_up", "arguments": {"word": "b"}}'
         (f"<tool_call>{CALL}</tool_call>", False),
     ],
 )
-def test_a_call_without_tags_stays_text_and_is_told_once(text, warned, capsys):
+def test_a_call_outside_the_form_stays_text_and_warns_once(text, warned, capsys):
     warn_of_untagged_call.cache_clear()
     for _ in range(2):
         message, problem = read("hermes", text)
         assert problem == "" and ("tool_calls" in message) == ("<tool_call>" in text)
     warnings = capsys.readouterr().err
-    assert warnings.count("got a call of look_up as bare JSON, without the tags of hermes") == warned
+    assert warnings.count("got the JSON of a call of look_up outside the form hermes") == warned
 
 
 DEEP = "[" * 50_000

@@ -179,9 +179,10 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
 
 @functools.cache  # said once
 def warn_of_untagged_call(tool: str, form: str) -> None:
+    bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
     say(
-        f"warning: got a call of {tool} as bare JSON, without the tags of {form}; it stays text, as in vLLM and TRL; "
-        "try showing the model a whole call, tags included, in the system prompt, or a warm start on such calls"
+        f"warning: got the JSON of a call of {tool} outside the form {form}; it stays text, as in vLLM and TRL; "
+        f"try {bare}a warm start on calls in that form, or a model that was trained on it"
     )
 
 
