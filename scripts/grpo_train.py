@@ -37,11 +37,11 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       151-251  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       254-294  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       297-451  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       454-626  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       629-881  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       151-240  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       243-283  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       286-440  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       443-615  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       618-881  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
 #       884-948  exit codes             How a program ends: errors that a user can mend become a message and an exit …
 #      951-1227  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
 #     1230-1361  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
@@ -56,47 +56,47 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     2532-2794  reward forms           The forms that a reward function may have, loading one, and its arguments
 #     2797-3011  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
 #     3014-3191  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3194-3419  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3422-3562  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3565-3627  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3630-3885  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3888-4042  conversations          The record of a conversation with an environment, and what the environment …
-#     4045-4215  play                   Playing conversations of a policy with environments: all that are open are …
-#     4218-4372  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4375-4697  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4700-4845  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4848-4919  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4922-4928  losses                 The KL to the reference, policy and value losses, and how losses per token …
-#     4931-5034  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#     5037-5120  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     5123-5141  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     5144-5410  memory                 The memory that a run will need, from the shape of its networks
-#     5413-5472  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5475-5631  fit                    Batch sizes that fit the memory: chosen, said in one line, and what cannot …
-#     5634-5738  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5741-5866  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5869-5917  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5920-5953  run check              What diagnose.py says of a run that is under way, and at its end
-#     5956-6045  summary                summary.json and the lines at the end of a run
-#     6048-6183  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     6186-6204  paired tests           Intervals, paired tests, pass@k
-#     6207-6608  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6611-6629  data                   Prompts as a data set
-#     6632-6701  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6704-6775  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6778-6826  trl arguments          Our settings as TRL's
-#     6829-7007  rewards                Rewards as TRL calls them, checked and logged
-#     7010-7084  stages                 Stages of rewards over a run
-#     7087-7216  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     7219-7330  evaluation             Held-out evaluation with greedy completions
-#     7333-7391  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     7394-7485  checkpoints            Resume points, and the exported model
-#     7488-7609  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7612-7940  trainer                TRL's trainer with exact resume and our logs
-#     7943-8028  prepare                All that is loaded and checked before the first step
-#     8031-8127  memory                 The memory that a run will need, and the micro-batch that follows from it
-#     8130-8182  dry run                --dry_run: settings, batch arithmetic, memory
-#     8185-8273  run                    The run and the command line
+#     3194-3420  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3423-3563  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3566-3628  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3631-3886  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3889-4043  conversations          The record of a conversation with an environment, and what the environment …
+#     4046-4216  play                   Playing conversations of a policy with environments: all that are open are …
+#     4219-4373  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4376-4698  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4701-4846  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4849-4920  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
+#     4923-4929  losses                 The KL to the reference, policy and value losses, and how losses per token …
+#     4932-5035  idle settings          Settings that a configuration makes inert: each is named at the start, with …
+#     5038-5121  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
+#     5124-5142  optimizer              The updates of a step: learning rates, gradients over the processes, …
+#     5145-5411  memory                 The memory that a run will need, from the shape of its networks
+#     5414-5473  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5476-5632  fit                    Batch sizes that fit the memory: chosen, said in one line, and what cannot …
+#     5635-5739  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5742-5867  output folder          The output folder: whose run it holds, folders that appear whole or not at …
+#     5870-5918  run end                What a run that went wrong says of itself at its end, by its last steps and …
+#     5921-5949  run check              What diagnose.py says of a run that is under way, and at its end
+#     5952-6041  summary                summary.json and the lines at the end of a run
+#     6044-6184  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     6187-6205  paired tests           Intervals, paired tests, pass@k
+#     6208-6609  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6612-6630  data                   Prompts as a data set
+#     6633-6702  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6705-6776  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6779-6827  trl arguments          Our settings as TRL's
+#     6830-7008  rewards                Rewards as TRL calls them, checked and logged
+#     7011-7085  stages                 Stages of rewards over a run
+#     7088-7217  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     7220-7331  evaluation             Held-out evaluation with greedy completions
+#     7334-7392  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     7395-7486  checkpoints            Resume points, and the exported model
+#     7489-7610  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7613-7941  trainer                TRL's trainer with exact resume and our logs
+#     7944-8029  prepare                All that is loaded and checked before the first step
+#     8032-8128  memory                 The memory that a run will need, and the micro-batch that follows from it
+#     8131-8183  dry run                --dry_run: settings, batch arithmetic, memory
+#     8186-8274  run                    The run and the command line
 
 import argparse
 import ast
@@ -213,17 +213,6 @@ def memory_shortage(phase: str, error: BaseException, advice: str, before_update
     said = str(error).partition("\n")[0][:200] or type(error).__name__
     message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
     return MemoryShortage(message, before_update)
-
-
-@contextlib.contextmanager
-def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:
@@ -768,6 +757,17 @@ THREADS = CpuThreads()
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
     return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def leave_processes() -> None:
@@ -3361,9 +3361,10 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
 
 @functools.cache  # said once
 def warn_of_untagged_call(tool: str, form: str) -> None:
+    bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
     say(
-        f"warning: got a call of {tool} as bare JSON, without the tags of {form}; it stays text, as in vLLM and TRL; "
-        "try showing the model a whole call, tags included, in the system prompt, or a warm start on such calls"
+        f"warning: got the JSON of a call of {tool} outside the form {form}; it stays text, as in vLLM and TRL; "
+        f"try {bare}a warm start on calls in that form, or a model that was trained on it"
     )
 
 
@@ -5923,11 +5924,6 @@ DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
 
 
-def is_asked(step: int) -> bool:
-    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
-    return step >= 3 and str(step).rstrip("0") in ("1", "3")
-
-
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
@@ -6176,6 +6172,11 @@ class RunLog:
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
+
+
+def is_asked(step: int) -> bool:
+    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
+    return step >= 3 and str(step).rstrip("0") in ("1", "3")
 
 
 def is_sampled(step: int, every: int) -> bool:

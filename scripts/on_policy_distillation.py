@@ -39,11 +39,11 @@ policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       154-254  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       257-275  bundle            Where this bundle and its embedded model, data and rewards lie
-#       278-432  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       435-650  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      653-1010  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       154-243  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       246-264  bundle            Where this bundle and its embedded model, data and rewards lie
+#       267-421  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       424-639  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      642-1010  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
 #     1013-1077  exit codes        How a program ends: errors that a user can mend become a message and an exit code
 #     1080-1356  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
 #     1359-1490  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
@@ -79,9 +79,9 @@ policy, 128 + n saved and stopped by signal n.
 #     6930-7055  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
 #     7058-7150  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #     7153-7201  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     7204-7237  run check         What diagnose.py says of a run that is under way, and at its end
-#     7240-7329  summary           summary.json and the lines at the end of a run
-#     7332-7660  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7204-7232  run check         What diagnose.py says of a run that is under way, and at its end
+#     7235-7324  summary           summary.json and the lines at the end of a run
+#     7327-7660  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
 #     7663-7681  paired tests      Intervals, paired tests, pass@k
 #     7684-7821  settings          Settings of the trainer and what contradicts what
 #     7824-7891  objective         Divergences between student and teacher
@@ -216,17 +216,6 @@ def memory_shortage(phase: str, error: BaseException, advice: str, before_update
     said = str(error).partition("\n")[0][:200] or type(error).__name__
     message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
     return MemoryShortage(message, before_update)
-
-
-@contextlib.contextmanager
-def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:
@@ -874,6 +863,17 @@ THREADS = CpuThreads()
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
     return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def leave_processes() -> None:
@@ -7207,11 +7207,6 @@ DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
 
 
-def is_asked(step: int) -> bool:
-    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
-    return step >= 3 and str(step).rstrip("0") in ("1", "3")
-
-
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
@@ -7529,6 +7524,11 @@ def update_advice(config: BaseConfig) -> str:
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
+
+
+def is_asked(step: int) -> bool:
+    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
+    return step >= 3 and str(step).rstrip("0") in ("1", "3")
 
 
 def is_sampled(step: int, every: int) -> bool:

@@ -49,11 +49,11 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       151-251  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       254-294  bundle            Where this bundle and its embedded model, data and rewards lie
-#       297-451  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       454-626  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       629-930  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       151-240  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       243-283  bundle            Where this bundle and its embedded model, data and rewards lie
+#       286-440  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       443-615  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       618-930  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
 #       933-997  exit codes        How a program ends: errors that a user can mend become a message and an exit code
 #     1000-1276  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
 #     1279-1410  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
@@ -213,17 +213,6 @@ def memory_shortage(phase: str, error: BaseException, advice: str, before_update
     said = str(error).partition("\n")[0][:200] or type(error).__name__
     message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
     return MemoryShortage(message, before_update)
-
-
-@contextlib.contextmanager
-def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:
@@ -839,6 +828,17 @@ THREADS = CpuThreads()
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
     return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def leave_processes() -> None:

@@ -19,7 +19,7 @@ import re
 import pytest
 from conftest import ROOT, load_module, load_script, run_script
 
-from parts.running.run_check import is_asked
+from parts.running.progress import is_asked
 
 DATA = ROOT / "tests" / "data" / "diagnose"
 diagnose = load_script("diagnose")

@@ -8,7 +8,8 @@ import pytest
 import torch
 from conftest import TINY_LM, load_script
 
-from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory, room_for
+from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory
+from parts.foundation.processes import room_for
 from parts.networks.cache_probe import holds
 from parts.running import fit
 from parts.running.memory import DRAWN, PassShape, decoder_shape, sampling_bytes

@@ -62,8 +62,8 @@ def opened(monkeypatch, tmp_path):
 def test_a_default_step_opens_few_files(opened, no_curves):
     own = [path for path in opened if folder_of(path) in OF_THE_STEP]
     assert "programs/ppo_train/step.py" in own
-    assert len(own) <= 8, own
-    assert len(opened) <= 15, opened
+    assert len(own) <= 8, "\n".join(own)
+    assert len(opened) <= 15, "\n".join(opened)
 
 
 def test_the_step_is_one_short_read():

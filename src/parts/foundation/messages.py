@@ -1,12 +1,10 @@
 """Errors that a user can mend, each with its exit code, and what is said on stderr."""
 
-import contextlib
 import difflib
 import errno
 import os
 import re
 import sys
-from collections.abc import Iterator
 
 
 class UserError(Exception):
@@ -72,17 +70,6 @@ def memory_shortage(phase: str, error: BaseException, advice: str, before_update
     said = str(error).partition("\n")[0][:200] or type(error).__name__
     message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
     return MemoryShortage(message, before_update)
-
-
-@contextlib.contextmanager
-def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def need(condition, message: str) -> None:

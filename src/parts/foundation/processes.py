@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.foundation.messages import need, say
+from parts.foundation.messages import is_out_of_memory, memory_shortage, need, say
 from parts.foundation.settings import BaseConfig
 
 GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
@@ -244,6 +244,17 @@ THREADS = CpuThreads()
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
     return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
+@contextlib.contextmanager
+def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
+    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise memory_shortage(phase, error, advice, before_update) from error
 
 
 def leave_processes() -> None:

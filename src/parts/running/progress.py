@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from parts.foundation.messages import MemoryShortage, UserError, room_for, say
+from parts.foundation.messages import MemoryShortage, UserError, say
 from parts.foundation.processes import (
     THREADS,
     StopRequest,
@@ -21,6 +21,7 @@ from parts.foundation.processes import (
     forget_peak,
     memory_metrics,
     note_long_step,
+    room_for,
     world,
 )
 from parts.foundation.settings import BaseConfig
@@ -28,7 +29,7 @@ from parts.networks.models import Models
 from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.pictures import PANELS, SAMPLE_KEYS, plot_curves, token_figures
-from parts.running.run_check import check_stop_when, is_asked, is_broken
+from parts.running.run_check import check_stop_when, is_broken
 from parts.running.summary import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
 
@@ -230,6 +231,11 @@ def update_advice(config: BaseConfig) -> str:
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
+
+
+def is_asked(step: int) -> bool:
+    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
+    return step >= 3 and str(step).rstrip("0") in ("1", "3")
 
 
 def is_sampled(step: int, every: int) -> bool:

@@ -12,11 +12,6 @@ DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
 
 
-def is_asked(step: int) -> bool:
-    """Whether a run is judged after this step: 3, 10, 30, 100, 300 …"""
-    return step >= 3 and str(step).rstrip("0") in ("1", "3")
-
-
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"

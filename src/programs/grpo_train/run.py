@@ -6,8 +6,8 @@ from pathlib import Path
 
 from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code
-from parts.foundation.messages import DivergedError, RewardError, room_for, say, tell
-from parts.foundation.processes import StopRequest, world
+from parts.foundation.messages import DivergedError, RewardError, say, tell
+from parts.foundation.processes import StopRequest, room_for, world
 from parts.rewards.user_code import text_of_turns
 from parts.running.fit import LOADING
 from parts.running.output_folder import make_folder, write_settings

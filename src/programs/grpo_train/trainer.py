@@ -7,8 +7,16 @@ from pathlib import Path
 
 from parts.data.pass_band import band_metrics
 from parts.environments.play_setup import PlaySetup
-from parts.foundation.messages import DivergedError, RewardError, UserError, need, room_for, say
-from parts.foundation.processes import THREADS, forget_peak, gather_rows, memory_metrics, note_long_step, world
+from parts.foundation.messages import DivergedError, RewardError, UserError, need, say
+from parts.foundation.processes import (
+    THREADS,
+    forget_peak,
+    gather_rows,
+    memory_metrics,
+    note_long_step,
+    room_for,
+    world,
+)
 from parts.networks.models import (
     adapter_settings,
     base_of,

@@ -5,8 +5,8 @@ import sys
 import time
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
-from parts.foundation.messages import RewardError, room_for
-from parts.foundation.processes import start_processes, world
+from parts.foundation.messages import RewardError
+from parts.foundation.processes import room_for, start_processes, world
 from parts.networks.models import settle_model, settle_precision
 from parts.running.checkpoints import find_checkpoint, restore
 from parts.running.fit import LOADING, settle_or_refuse

@@ -3,8 +3,7 @@
 import math
 import time
 
-from parts.foundation.messages import room_for
-from parts.foundation.processes import stop_before_update, sum_over_processes
+from parts.foundation.processes import room_for, stop_before_update, sum_over_processes
 from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, micro_batches, trimmed

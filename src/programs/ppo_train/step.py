@@ -2,8 +2,7 @@
 
 import time
 
-from parts.foundation.messages import room_for
-from parts.foundation.processes import stop_before_update, sum_over_processes
+from parts.foundation.processes import room_for, stop_before_update, sum_over_processes
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing

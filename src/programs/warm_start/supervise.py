@@ -5,8 +5,8 @@ import math
 import shutil
 from pathlib import Path
 
-from parts.foundation.messages import DivergedError, UserError, need, room_for, say
-from parts.foundation.processes import StopRequest
+from parts.foundation.messages import DivergedError, UserError, need, say
+from parts.foundation.processes import StopRequest, room_for
 from parts.networks.models import Models, load_tokenizer, save_tokenizer
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training

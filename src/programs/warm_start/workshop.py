@@ -7,8 +7,8 @@ from pathlib import Path
 
 from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import encode_prompt
-from parts.foundation.messages import MemoryShortage, UserError, need, room_for, say
-from parts.foundation.processes import StopRequest
+from parts.foundation.messages import MemoryShortage, UserError, need, say
+from parts.foundation.processes import StopRequest, room_for
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
 from parts.networks.models import Models, end_and_pad_ids, load_policy, load_tokenizer
