@@ -72,34 +72,34 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     4905-5074  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
 #     5077-5120  folding             LoRA folded into the weights while completions are sampled: a third of the …
 #     5123-5323  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5326-5548  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5551-5615  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5618-5636  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5639-5790  memory              The memory that a run will need, from the shape of its networks
-#     5793-5826  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5829-5856  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5859-5895  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5898-6048  paired tests        Intervals, paired tests, pass@k
-#     6051-6093  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     6096-6209  settings            Settings
-#     6212-6289  extraction          Answers and formats found in completions
-#     6292-6331  rows and siblings   Rows, and the scripts beside this one
-#     6334-6631  tasks               What a task is; generation, mathematics, code
-#     6634-6756  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6759-6847  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6850-6898  prompts             Shots, templates, encoding
-#     6901-6988  cache               Completions that were computed before
-#     6991-7119  environment task    Conversations of the model with an environment
-#     7122-7201  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     7204-7242  report              The table on the screen
-#     7245-7464  run                 Running the tasks
-#     7467-7519  task table          Tasks by name
-#     7522-7589  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     7592-7816  local model         A model of transformers: batched sampling and scoring
-#     7819-7924  vllm and servers    Models in vLLM and on servers
-#     7927-7952  models              Opening the models that were named
-#     7955-7969  comparison          Two runs compared, row by row
-#     7972-8015  command             The command line
+#     5326-5549  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5552-5616  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5619-5637  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5640-5791  memory              The memory that a run will need, from the shape of its networks
+#     5794-5827  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5830-5857  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5860-5896  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5899-6049  paired tests        Intervals, paired tests, pass@k
+#     6052-6094  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     6097-6210  settings            Settings
+#     6213-6290  extraction          Answers and formats found in completions
+#     6293-6332  rows and siblings   Rows, and the scripts beside this one
+#     6335-6632  tasks               What a task is; generation, mathematics, code
+#     6635-6757  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6760-6848  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6851-6899  prompts             Shots, templates, encoding
+#     6902-6989  cache               Completions that were computed before
+#     6992-7120  environment task    Conversations of the model with an environment
+#     7123-7202  trained rows        Rows that the model was trained on: those of the data that its run's settings name
+#     7205-7243  report              The table on the screen
+#     7246-7465  run                 Running the tasks
+#     7468-7520  task table          Tasks by name
+#     7523-7590  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     7593-7817  local model         A model of transformers: batched sampling and scoring
+#     7820-7925  vllm and servers    Models in vLLM and on servers
+#     7928-7953  models              Opening the models that were named
+#     7956-7970  comparison          Two runs compared, row by row
+#     7973-8016  command             The command line
 
 import argparse
 import ast
@@ -5375,7 +5375,8 @@ class HFEngine:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
         import torch
 
-        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
+        with lora, torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:

@@ -94,22 +94,22 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #     4963-5094  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
 #     5097-5140  folding                LoRA folded into the weights while completions are sampled: a third of the …
 #     5143-5379  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     5382-5602  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5605-5792  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5795-5810  thresholds             Limits of the checks
-#     5813-5916  rows and gold          Rows, and the reference completion of each
-#     5919-6106  probes                 Completions that must not pay
-#     6109-6328  reward process         The reward's own process, with a time limit
-#     6331-6483  policies               What scripted policies say to an environment: the answers of one …
-#     6486-6689  environment process    The environment's own process: conversations with scripted policies, played …
-#     6692-6780  scoring                Scores of completions, graded
-#     6783-7152  preflight              The checks and the verdict
-#     7155-7188  inputs                 Rewards, data and samples that were named
-#     7191-7455  environment preflight  The checks of an environment and the verdict
-#     7458-7561  report                 The report
-#     7564-7659  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7662-7725  modes                  --list, --score, and the preflight
-#     7728-7943  command                The command line
+#     5382-5603  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5606-5793  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5796-5811  thresholds             Limits of the checks
+#     5814-5917  rows and gold          Rows, and the reference completion of each
+#     5920-6107  probes                 Completions that must not pay
+#     6110-6329  reward process         The reward's own process, with a time limit
+#     6332-6484  policies               What scripted policies say to an environment: the answers of one …
+#     6487-6690  environment process    The environment's own process: conversations with scripted policies, played …
+#     6693-6781  scoring                Scores of completions, graded
+#     6784-7153  preflight              The checks and the verdict
+#     7156-7189  inputs                 Rewards, data and samples that were named
+#     7192-7456  environment preflight  The checks of an environment and the verdict
+#     7459-7562  report                 The report
+#     7565-7660  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7663-7726  modes                  --list, --score, and the preflight
+#     7729-7944  command                The command line
 
 import argparse
 import ast
@@ -5431,7 +5431,8 @@ class HFEngine:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
         import torch
 
-        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
+        with lora, torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:

@@ -49,6 +49,7 @@ def opened(monkeypatch, tmp_path):
         "eval_every": 0,
         "eval_rows": 8,
         "plot_every": 0,
+        "sample_every": 0,  # the first steps are logged, others are not
         "save_every": 0,
     }
     try:

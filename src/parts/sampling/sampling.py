@@ -66,7 +66,8 @@ class HFEngine:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
         import torch
 
-        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
+        with lora, torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
