@@ -300,6 +300,13 @@ def test_cause_that_the_log_alone_shows(case, tmp_path):
     assert first == case.partition(",")[0] and any("--settings" in text for text in said["lacked"])
 
 
+def test_rate_of_zero_in_a_page_is_its_default_by_size(tmp_path):
+    rows = [{key: value for key, value in row.items() if key != "optim/lr"} for row in rows_of("page_grpo")]
+    run = write_run(tmp_path / "run", rows)
+    (run / "settings.json").write_text(json.dumps({"lr": 0.0, "group_size": 8, "model": "m"}), encoding="utf-8")
+    assert names(run) == []
+
+
 def test_nothing_is_bought_at_the_cost_of_a_part_that_never_pays(tmp_path):
     rows = rows_of("ppo_healthy")
     binary(0.3, 0.9)(rows)

@@ -199,7 +199,10 @@ def our_settings(config: dict) -> tuple[str, dict]:
 
 def page_settings(given: dict) -> dict:
     """What the causes want to know of a one-page trainer's settings.json."""
-    return common_settings(given) | {
+    known = common_settings(given)
+    if not known.get("lr"):  # 0 stands for a default by size
+        known.pop("lr", None)
+    return known | {
         "grouped": "group_size" in given,
         "updates": math.prod(given.get(name) or 1 for name in REPEATS),
         "critic_warmup": given.get("critic_warmup_steps", 0),
