@@ -421,7 +421,7 @@ def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
                 p, q = (
                     m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor)
                 )
-            total, count = total + torch.special.rel_entr(p, q).sum().item(), count + len(reply)
+            total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
         kls[name] = total / count
         for key, weight in pupil.named_parameters():
             weight.data.lerp_(weights[key].data, 0.9 if kind != "untrained" else 0.0)

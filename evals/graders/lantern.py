@@ -17,15 +17,21 @@ from transformers import AutoTokenizer
 LEAST_GAIN, TOLERANCE = 0.1, 0.02
 
 
-def spans(ids: list[int], speaker: int, end: int) -> list[tuple[int, int]]:
-    """Where the assistant's turns lie, the end token included."""
-    starts = [i + 1 for i, token in enumerate(ids) if token == speaker]
-    return [(i, ids.index(end, i) + 1 if end in ids[i:] else len(ids)) for i in starts]
+def spans(ids: list[int], user: int, speaker: int, end: int) -> list[tuple[int, int]]:
+    """Where the assistant's turns lie, the end token included; a turn that was cut ends where the user speaks."""
+    turns = []
+    for low in [i + 1 for i, token in enumerate(ids) if token == speaker and ids[i - 1] == end]:
+        high = next((i + (ids[i] == end) for i in range(low, len(ids)) if ids[i] in (end, user)), len(ids))
+        turns.append((low, high))
+    return turns
 
 
 def fault(row: dict, tokenizer, game, asks: dict[str, int]) -> str:
     """What is wrong with an episode, or nothing."""
-    ids, turns = row["ids"], spans(row["ids"], *tokenizer.convert_tokens_to_ids(["<|assistant|>", "<|end|>"]))
+    ids, turns = (
+        row["ids"],
+        spans(row["ids"], *tokenizer.convert_tokens_to_ids(["<|user|>", "<|assistant|>", "<|end|>"])),
+    )
     marked = [int(any(low <= i < high for low, high in turns)) for i in range(len(ids))]
     if list(map(int, row["trained"])) != marked:
         return "trained marks other tokens than the model's"
