@@ -58,7 +58,7 @@ def test_selfcheck_passes(model, trainer, data):
 
 
 @BOTH
-@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.5)])
+@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.5)])  # Qwen in bf16: 0.12
 def test_sampler_and_trainer_agree(model, precision, limit, data, tmp_path):
     """The largest difference of a token's log-prob, and what it makes of the whole; two updates a step log it."""
     flags = [*flags_of(data, model), *SMALL, "--minibatches=2", "--steps=2", "--precision", precision]
@@ -70,7 +70,7 @@ def test_sampler_and_trainer_agree(model, precision, limit, data, tmp_path):
 
 
 @BOTH
-@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.05)])
+@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.05)])  # Qwen: 6e-6, 0.018
 def test_shared_prompts_and_groups_give_the_plain_gradients(model, precision, limit):
     from test_shared_prompts import GRPO, ppo_figures, relative
 
@@ -103,7 +103,7 @@ def test_adapters_on_four_bits_train(data, tmp_path):
     run("ppo_train", *flags, "--output_dir", tmp_path / "run")
     steps = [line for line in lines_of(tmp_path / "run") if "optim/grad_norm" in line]
     assert steps and all(math.isfinite(line["optim/grad_norm"]) and line["optim/grad_norm"] > 0 for line in steps)
-    assert all(line["rollout/logprob_gap_max"] < 1e-2 for line in steps)
+    assert all(line["rollout/logprob_gap_max"] < 1e-3 for line in steps)  # measured: 5e-5
 
 
 def test_a_student_of_half_the_layers_comes_nearer_to_its_teacher(data, tmp_path):
