@@ -95,11 +95,11 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     7246-7465  run                 Running the tasks
 #     7468-7520  task table          Tasks by name
 #     7523-7590  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     7593-7817  local model         A model of transformers: batched sampling and scoring
-#     7820-7925  vllm and servers    Models in vLLM and on servers
-#     7928-7953  models              Opening the models that were named
-#     7956-7970  comparison          Two runs compared, row by row
-#     7973-8016  command             The command line
+#     7593-7818  local model         A model of transformers: batched sampling and scoring
+#     7821-7930  vllm and servers    Models in vLLM and on servers
+#     7933-7958  models              Opening the models that were named
+#     7961-7975  comparison          Two runs compared, row by row
+#     7978-8026  command             The command line
 
 import argparse
 import ast
@@ -654,7 +654,7 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
-                local_size <= gpus,
+                int(os.environ["LOCAL_RANK"]) < gpus,  # each process may see a GPU of its own alone
                 f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
                 f"--nproc_per_node {gpus}",
             )
@@ -760,7 +760,7 @@ class CpuThreads:
         self.looked = time.perf_counter()
         if number != before:
             reason = "other programs use the cores" if number == 1 else "the cores are free again"
-            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
 
 
 THREADS = CpuThreads()
@@ -907,7 +907,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    if is_out_of_memory(error):
+    if isinstance(error, Exception) and is_out_of_memory(error):
         advice = "a smaller model or batch, or a machine with more"
         print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
         return 2
@@ -7688,7 +7688,7 @@ class LocalModel:
         while waiting:
             count = max(1, self.budget // max(1, sizes[waiting[0]]))
             rows = waiting[: min(count, self.config.batch_size or count)]
-            failed = None
+            failed, begin = None, time.perf_counter()
             try:
                 run(rows)
             except (RuntimeError, MemoryError) as error:
@@ -7696,6 +7696,7 @@ class LocalModel:
                     raise
                 failed = str(error).split("\n")[0][:200]
             if failed is None:
+                THREADS.after(time.perf_counter() - begin)
                 del waiting[: len(rows)]
                 continue
             size = sizes[rows[0]]
@@ -7835,6 +7836,10 @@ class VllmModel(LocalModel):
     """The same by vLLM; completions only."""
 
     can_logprobs = False
+
+    def tokens_at_once(self) -> int:
+        """Any number: vLLM makes its own batches."""
+        return 0
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
@@ -8004,9 +8009,14 @@ def run(config: Config) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    quiet_environment()
+
+    def start() -> int:
+        config = parse_config(sys.argv[1:] if argv is None else argv)
+        quiet_environment(config.engine == "vllm")
+        return run(config)
+
     return exit_code(
-        lambda: run(parse_config(sys.argv[1:] if argv is None else argv)),
+        start,
         mend="mend it and run the same command",
         stopped="stopped; what was computed is in the cache, the same command goes on",
     )

@@ -92,11 +92,11 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     7334-7392  run log                TRL's figures under our names, and the log of a run that TRL trains
 #     7395-7486  checkpoints            Resume points, and the exported model
 #     7489-7610  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7613-7941  trainer                TRL's trainer with exact resume and our logs
-#     7944-8029  prepare                All that is loaded and checked before the first step
-#     8032-8128  memory                 The memory that a run will need, and the micro-batch that follows from it
-#     8131-8183  dry run                --dry_run: settings, batch arithmetic, memory
-#     8186-8274  run                    The run and the command line
+#     7613-7942  trainer                TRL's trainer with exact resume and our logs
+#     7945-8030  prepare                All that is loaded and checked before the first step
+#     8033-8129  memory                 The memory that a run will need, and the micro-batch that follows from it
+#     8132-8184  dry run                --dry_run: settings, batch arithmetic, memory
+#     8187-8275  run                    The run and the command line
 
 import argparse
 import ast
@@ -748,7 +748,7 @@ class CpuThreads:
         self.looked = time.perf_counter()
         if number != before:
             reason = "other programs use the cores" if number == 1 else "the cores are free again"
-            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
 
 
 THREADS = CpuThreads()
@@ -928,7 +928,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    if is_out_of_memory(error):
+    if isinstance(error, Exception) and is_out_of_memory(error):
         advice = "a smaller model or batch, or a machine with more"
         print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
         return 2
@@ -7642,19 +7642,20 @@ class GrpoRun:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
         rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
-        saved["completions_per_step"] = self.plan.completions_per_step
+        saved["sizes"] = [self.plan.completions_per_step, self.plan.completions_per_rollout]
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
-        ours = self.plan.completions_per_step
-        theirs = saved["attributes"].get("completions_per_step", ours)  # older runs do not say
+        ours = [self.plan.completions_per_step, self.plan.completions_per_rollout]
+        theirs = saved["attributes"].get("sizes", ours)  # older runs do not say
         need(
             ours == theirs,
-            f"got --resume with {ours} completions per step; expected the run's {theirs}; try as many "
-            "--gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
+            f"got --resume with {ours[0]} completions per step and {ours[1]} per rollout; expected {theirs[0]} and "
+            f"{theirs[1]}, as the run has; try as many --gradient_accumulation_steps more as "
+            "--per_device_train_batch_size is smaller, without --steps_per_generation, or a new --output_dir",
         )
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
         if self.band:

@@ -77,27 +77,27 @@ policy, 128 + n saved and stopped by signal n.
 #     6630-6821  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
 #     6824-6928  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
 #     6931-7056  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     7059-7151  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7154-7202  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     7205-7233  run check         What diagnose.py says of a run that is under way, and at its end
-#     7236-7325  summary           summary.json and the lines at the end of a run
-#     7328-7661  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7664-7682  paired tests      Intervals, paired tests, pass@k
-#     7685-7822  settings          Settings of the trainer and what contradicts what
-#     7825-7892  objective         Divergences between student and teacher
-#     7895-7940  data              Rows with completions of their own, and which teacher a row goes to
-#     7943-8204  teachers          Teachers: local networks and servers
-#     8207-8244  models            Student, teachers and the optional reward
-#     8247-8278  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     8281-8305  rollout           The batch of a step
-#     8308-8352  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     8355-8379  advantages        The advantages of teacher and rewards
-#     8382-8477  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     8480-8637  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     8640-8778  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8781-8823  memory            The memory that a run will need
-#     8826-8863  dry run           --dry_run: settings, batch arithmetic, memory
-#     8866-8912  run               The loop of a run and the command line
+#     7059-7152  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7155-7203  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     7206-7234  run check         What diagnose.py says of a run that is under way, and at its end
+#     7237-7326  summary           summary.json and the lines at the end of a run
+#     7329-7663  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7666-7684  paired tests      Intervals, paired tests, pass@k
+#     7687-7824  settings          Settings of the trainer and what contradicts what
+#     7827-7894  objective         Divergences between student and teacher
+#     7897-7942  data              Rows with completions of their own, and which teacher a row goes to
+#     7945-8206  teachers          Teachers: local networks and servers
+#     8209-8246  models            Student, teachers and the optional reward
+#     8249-8280  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     8283-8307  rollout           The batch of a step
+#     8310-8354  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     8357-8381  advantages        The advantages of teacher and rewards
+#     8384-8479  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     8482-8639  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     8642-8780  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8783-8825  memory            The memory that a run will need
+#     8828-8865  dry run           --dry_run: settings, batch arithmetic, memory
+#     8868-8914  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -748,7 +748,7 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
-                local_size <= gpus,
+                int(os.environ["LOCAL_RANK"]) < gpus,  # each process may see a GPU of its own alone
                 f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
                 f"--nproc_per_node {gpus}",
             )
@@ -854,7 +854,7 @@ class CpuThreads:
         self.looked = time.perf_counter()
         if number != before:
             reason = "other programs use the cores" if number == 1 else "the cores are free again"
-            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
 
 
 THREADS = CpuThreads()
@@ -1057,7 +1057,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    if is_out_of_memory(error):
+    if isinstance(error, Exception) and is_out_of_memory(error):
         advice = "a smaller model or batch, or a machine with more"
         print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
         return 2
@@ -7095,7 +7095,8 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
 
         target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
         try:
-            if not target.exists():  # saved already: nothing changes between two saves of one step
+            saved = json.loads((target / "state.json").read_text()) if target.exists() else None
+            if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
                 shutil.rmtree(old)
@@ -7583,6 +7584,7 @@ class Progress:
             return self.stopped(stop.signum)
         except (*faults, MemoryShortage) as fault:
             if getattr(fault, "before_update", True):
+                restore_rng(self.rng)  # as nothing had been drawn for what is left
                 self.save()
             raise
         finally:

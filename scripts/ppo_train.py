@@ -88,22 +88,22 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     9122-9313  fit                  Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
 #     9316-9420  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
 #     9423-9548  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     9551-9643  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     9646-9694  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9697-9725  run check            What diagnose.py says of a run that is under way, and at its end
-#     9728-9817  summary              summary.json and the lines at the end of a run
-#    9820-10153  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#   10156-10174  paired tests         Intervals, paired tests, pass@k
-#   10177-10203  settings             Settings of the trainer
-#   10206-10267  models               The networks of a run: policy, critic, reference
-#   10270-10325  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#   10328-10400  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#   10403-10573  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#   10576-10602  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#   10605-10777  step                 One step: rollout, experience, update, in the order of the data
-#   10780-10818  memory               The memory that a run will need, and the sizes that follow from it
-#   10821-10865  dry run              --dry_run: settings, batch arithmetic, memory
-#   10868-10916  run                  The loop of a run and the command line
+#     9551-9644  checkpoints          The state of a run, checkpoints, resuming, the exported model
+#     9647-9695  run end              What a run that went wrong says of itself at its end, by its last steps and its …
+#     9698-9726  run check            What diagnose.py says of a run that is under way, and at its end
+#     9729-9818  summary              summary.json and the lines at the end of a run
+#    9821-10155  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#   10158-10176  paired tests         Intervals, paired tests, pass@k
+#   10179-10205  settings             Settings of the trainer
+#   10208-10269  models               The networks of a run: policy, critic, reference
+#   10272-10327  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#   10330-10402  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#   10405-10575  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#   10578-10604  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#   10607-10779  step                 One step: rollout, experience, update, in the order of the data
+#   10782-10820  memory               The memory that a run will need, and the sizes that follow from it
+#   10823-10867  dry run              --dry_run: settings, batch arithmetic, memory
+#   10870-10918  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -784,7 +784,7 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
-                local_size <= gpus,
+                int(os.environ["LOCAL_RANK"]) < gpus,  # each process may see a GPU of its own alone
                 f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
                 f"--nproc_per_node {gpus}",
             )
@@ -890,7 +890,7 @@ class CpuThreads:
         self.looked = time.perf_counter()
         if number != before:
             reason = "other programs use the cores" if number == 1 else "the cores are free again"
-            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
 
 
 THREADS = CpuThreads()
@@ -1093,7 +1093,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    if is_out_of_memory(error):
+    if isinstance(error, Exception) and is_out_of_memory(error):
         advice = "a smaller model or batch, or a machine with more"
         print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
         return 2
@@ -9587,7 +9587,8 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
 
         target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
         try:
-            if not target.exists():  # saved already: nothing changes between two saves of one step
+            saved = json.loads((target / "state.json").read_text()) if target.exists() else None
+            if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
                 shutil.rmtree(old)
@@ -10075,6 +10076,7 @@ class Progress:
             return self.stopped(stop.signum)
         except (*faults, MemoryShortage) as fault:
             if getattr(fault, "before_update", True):
+                restore_rng(self.rng)  # as nothing had been drawn for what is left
                 self.save()
             raise
         finally:

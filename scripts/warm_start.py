@@ -713,7 +713,7 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
-                local_size <= gpus,
+                int(os.environ["LOCAL_RANK"]) < gpus,  # each process may see a GPU of its own alone
                 f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
                 f"--nproc_per_node {gpus}",
             )
@@ -819,7 +819,7 @@ class CpuThreads:
         self.looked = time.perf_counter()
         if number != before:
             reason = "other programs use the cores" if number == 1 else "the cores are free again"
-            say(f"{number} of {self.most} CPU threads from now on: {reason}; --threads N sets them")
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
 
 
 THREADS = CpuThreads()
@@ -977,7 +977,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    if is_out_of_memory(error):
+    if isinstance(error, Exception) and is_out_of_memory(error):
         advice = "a smaller model or batch, or a machine with more"
         print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
         return 2

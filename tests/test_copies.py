@@ -25,6 +25,7 @@ COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "generate_dockerfile": (["--style=trl", "--output=Dockerfile"], "Dockerfile"),
     "grpo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),
     "math_grader": (["so it is \\boxed{{\\frac{{1}}{{2}}}}", "0.5"], '"score": 1.0'),
+    "migrate": (["--help"], "usage: migrate.py"),
     "merge_adapter": (["--help"], "Merge a LoRA adapter"),
     "on_policy_distillation": (["--model={model}", "--teacher={model}", "--data={rows}", "--dry_run"], "teachers"),
     "ppo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),

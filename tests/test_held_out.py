@@ -210,8 +210,8 @@ def test_diagnose_and_report_say_that_held_out_prompts_train(trained, settings, 
     folder = log_of_a_run(tmp_path / "run", trained, settings)
     load_script("diagnose").main([folder, "--json"])
     [run] = json.loads(capsys.readouterr().out)["runs"]
-    found = [(f["id"], f["saw"]) for f in run["findings"]][:1]
-    assert (bool(saw) and found == [("held-out-trains", saw)]) or not (saw or found)
+    found = [(cause["cause"], cause["evidence"][0]["text"]) for cause in run["causes"]][:1]
+    assert (bool(saw) and found[0][0] == "other_eval_task" and saw in found[0][1]) or not (saw or found)
     assert load_script("report").main([folder, "--output", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert ("No sign of it" in page) == (not saw) and ("held-out prompts also train" in page) == bool(saw)

@@ -204,9 +204,8 @@ FAULTS = {
         r"of conversation 0: score 0, 1 changes with its return",
         [
             (
-                '    batch["scores"] = scores = torch.tensor(scores, dtype=torch.float32, device=models.device)\n',
-                "    scores = torch.tensor(scores).view(-1, 2).mean(1).repeat_interleave(2)\n"
-                '    batch["scores"] = scores\n',
+                '"scores": torch.tensor(scores, dtype=torch.float32, device=models.device)}',
+                '"scores": torch.tensor(scores).view(-1, 2).mean(1).repeat_interleave(2)}',
             )
         ],
     ),

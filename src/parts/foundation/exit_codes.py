@@ -53,7 +53,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
-    if is_out_of_memory(error):
+    if isinstance(error, Exception) and is_out_of_memory(error):
         advice = "a smaller model or batch, or a machine with more"
         print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
         return 2

@@ -50,7 +50,8 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
 
         target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
         try:
-            if not target.exists():  # saved already: nothing changes between two saves of one step
+            saved = json.loads((target / "state.json").read_text()) if target.exists() else None
+            if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
                 shutil.rmtree(old)

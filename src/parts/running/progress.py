@@ -289,6 +289,7 @@ class Progress:
             return self.stopped(stop.signum)
         except (*faults, MemoryShortage) as fault:
             if getattr(fault, "before_update", True):
+                restore_rng(self.rng)  # as nothing had been drawn for what is left
                 self.save()
             raise
         finally:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "numpy>=1.26", "pyarrow"]
+# dependencies = ["matplotlib", "numpy>=1.26", "pyarrow", "pyyaml"]
 # ///
 """Read what an RL run left and name the root cause first: evidence, what it explains, what to change, source.
 

@@ -49,9 +49,14 @@ def run(config: Config) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    quiet_environment()
+
+    def start() -> int:
+        config = parse_config(sys.argv[1:] if argv is None else argv)
+        quiet_environment(config.engine == "vllm")
+        return run(config)
+
     return exit_code(
-        lambda: run(parse_config(sys.argv[1:] if argv is None else argv)),
+        start,
         mend="mend it and run the same command",
         stopped="stopped; what was computed is in the cache, the same command goes on",
     )

@@ -10,6 +10,7 @@ from parts.data.chat import give_template
 from parts.data.prompts import encode_text
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
+from parts.foundation.processes import THREADS
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts
 from parts.networks.models import (
@@ -129,7 +130,7 @@ class LocalModel:
         while waiting:
             count = max(1, self.budget // max(1, sizes[waiting[0]]))
             rows = waiting[: min(count, self.config.batch_size or count)]
-            failed = None
+            failed, begin = None, time.perf_counter()
             try:
                 run(rows)
             except (RuntimeError, MemoryError) as error:
@@ -137,6 +138,7 @@ class LocalModel:
                     raise
                 failed = str(error).split("\n")[0][:200]
             if failed is None:
+                THREADS.after(time.perf_counter() - begin)
                 del waiting[: len(rows)]
                 continue
             size = sizes[rows[0]]

@@ -31,6 +31,10 @@ class VllmModel(LocalModel):
 
     can_logprobs = False
 
+    def tokens_at_once(self) -> int:
+        """Any number: vLLM makes its own batches."""
+        return 0
+
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
         from transformers import AutoConfig, AutoTokenizer

@@ -76,19 +76,20 @@ class GrpoRun:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
         rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
-        saved["completions_per_step"] = self.plan.completions_per_step
+        saved["sizes"] = [self.plan.completions_per_step, self.plan.completions_per_rollout]
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
-        ours = self.plan.completions_per_step
-        theirs = saved["attributes"].get("completions_per_step", ours)  # older runs do not say
+        ours = [self.plan.completions_per_step, self.plan.completions_per_rollout]
+        theirs = saved["attributes"].get("sizes", ours)  # older runs do not say
         need(
             ours == theirs,
-            f"got --resume with {ours} completions per step; expected the run's {theirs}; try as many "
-            "--gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
+            f"got --resume with {ours[0]} completions per step and {ours[1]} per rollout; expected {theirs[0]} and "
+            f"{theirs[1]}, as the run has; try as many --gradient_accumulation_steps more as "
+            "--per_device_train_batch_size is smaller, without --steps_per_generation, or a new --output_dir",
         )
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
         if self.band:

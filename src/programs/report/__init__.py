@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow"]
+# dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow", "pyyaml"]
 # ///
 """Make one HTML page of a run, or of several beside one another: outcome, curves, samples, settings, time.
 

@@ -81,6 +81,8 @@ IDLE_IN_VERL = {
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "threads": "verl's processes set their own",
+    "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
     "stop_when": "verl's job judges nothing itself; ask scripts/diagnose.py of its folder",
 }
 # Settings that become no override: what they are for.

@@ -4,6 +4,7 @@ import math
 import re
 
 from parts.reading.cause import CERTAIN, LIKELY, Cause, Evidence, Fact, fact, shown
+from parts.reading.log_reading import as_number
 from parts.reading.logged_run import LoggedRun, first_part, gained
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.trends import TREND_STEPS, ends, trend
@@ -40,14 +41,14 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 
 def find_other_eval_task(run: LoggedRun) -> Evidence | None:
     """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
-    counts = run.values("held_out_trained")
+    counts = [row for row in run.rows if as_number(row.get("eval/trained_rows"))]
     same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
-    if (counts and counts[0]) or (same and run.values("held_out")):
-        text = (
-            f"{counts[0]:.0f} evaluation prompts also occur in training"
-            if counts
-            else "the training file is the evaluation file too"
-        )
+    if counts or (same and run.values("held_out")):
+        text = "the training file is the evaluation file too"
+        if counts:
+            of = as_number(counts[0].get("eval/rows"))
+            text = f"{counts[0]['eval/trained_rows']:.0f}" + (f" of {of:.0f}" if of else "")
+            text += " evaluation prompts also occur in training"
         return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
     train = sorted({t.prompt for t in run.texts if t.kind == "train"})
     held_out = sorted({t.prompt for t in run.texts if t.kind == "eval"})
