@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import TINY_LM, load_script
 
+from parts.foundation.exit_codes import code_of
 from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory
 from parts.foundation.processes import room_for
 from parts.networks.cache_probe import holds
@@ -266,3 +267,10 @@ def test_a_warm_start_samples_on_in_smaller_batches(capsys):
         assert shop.samples(None, engine, None, [], None) == ["done"]
     assert sizes == [8, 4, 2] and "going on with 2 completions at once" in capsys.readouterr().err
     assert dataclasses.asdict(engine.config)["rollout_batch_size"] == 2
+
+
+def test_ctrl_c_while_memory_runs_out_stays_ctrl_c(capsys):
+    error = KeyboardInterrupt()
+    error.__context__ = RuntimeError("CUDA out of memory")
+    assert code_of(error, "mend it", "stopped at once") == 130
+    assert "stopped at once" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from parts.learning.optimizer import Statistics
-from parts.running.checkpoints import TrainState, restore
+from parts.running.checkpoints import TrainState, restore, save_checkpoint
 from programs.ppo_train.settings import Config
 
 
@@ -45,3 +45,14 @@ def test_statistics_add_sums_and_means_and_keep_the_largest():
         statistics.add_means({"kl": torch.tensor(kl)}, mask, 4)
     statistics.sum_over_processes()
     assert {name: value.item() for name, value in statistics.values.items()} == {"loss": 1.5, "kl": 2.0, "ratio": 3.0}
+
+
+def test_a_step_whose_evaluation_was_made_after_its_checkpoint_is_saved_again(tmp_path, monkeypatch):
+    for name in ("save_network", "save_tokenizer"):
+        monkeypatch.setattr(f"parts.running.checkpoints.{name}", lambda model, folder: folder.mkdir(exist_ok=True))
+    parts = SimpleNamespace(state_dict=dict)
+    models, config = SimpleNamespace(policy=None, critic=None, tokenizer=None), Config(output_dir=str(tmp_path))
+    for pending in ({"reward/mean": 0.5}, None):
+        save_checkpoint(config, models, parts, parts, TrainState(step=4, pending=pending))
+        saved = json.loads((tmp_path / "checkpoints" / "step-000004" / "state.json").read_text())
+        assert saved["pending"] == pending
