@@ -74,19 +74,19 @@ Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too s
 #     2880-2927  sampler mismatch       Sampler and trainer disagree on the probability of sampled tokens
 #     2930-2960  stale weights          Stale weights: the sampler keeps old weights while the trainer moves away …
 #     2963-3034  updates too large      Updates too large: rate, passes or minibatches move the policy further than …
-#     3037-3123  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
-#     3126-3159  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
-#     3162-3262  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
-#     3265-3319  part dies              One part or turn dies while the whole rises
-#     3322-3376  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
-#     3379-3447  other eval task        The held-out prompts are of another task, or also train
-#     3450-3508  critic useless         A critic that explains nothing after its warm-up, while scores differ
-#     3511-3535  conversation fails     Conversations that fail: tools are not called, their calls end in errors
-#     3538-3581  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
-#     3584-3717  ranking                Which cause explains a run best, and the run's verdict
-#     3720-3792  report and plot        The report and the plot
-#     3795-3947  rescoring              --rescore: the reward on logged samples, on gold, on nonsense, twice, alone …
-#     3950-4030  command                The command line
+#     3037-3134  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
+#     3137-3172  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
+#     3175-3275  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
+#     3278-3332  part dies              One part or turn dies while the whole rises
+#     3335-3389  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
+#     3392-3460  other eval task        The held-out prompts are of another task, or also train
+#     3463-3521  critic useless         A critic that explains nothing after its warm-up, while scores differ
+#     3524-3548  conversation fails     Conversations that fail: tools are not called, their calls end in errors
+#     3551-3594  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
+#     3597-3730  ranking                Which cause explains a run best, and the run's verdict
+#     3733-3805  report and plot        The report and the plot
+#     3808-3960  rescoring              --rescore: the reward on logged samples, on gold, on nonsense, twice, alone …
+#     3963-4043  command                The command line
 
 import argparse
 import ast
@@ -3036,12 +3036,19 @@ UPDATES_TOO_LARGE = Cause(
 
 # ----------------------------------------------------------- nothing moves (src/parts/reading/causes/nothing_moves.py)
 
+SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
+
+
+def held_still(run: LoggedRun) -> int:
+    """Steps at the start in which the policy is not meant to move: the critic's warm-up, then the rate's."""
+    return int((run.number("critic_warmup") or 0) + max(run.number("warmup") or 0, 0))
+
 
 def unchanged_texts(run: LoggedRun) -> Fact | None:
     """Held-out completions of the first and the last evaluation that are the same, all of them."""
     held_out = [t for t in run.texts if t.kind == "eval"]
     steps = sorted({t.step for t in held_out})
-    if len(steps) < 2 or steps[-1] - steps[0] < 3:
+    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < held_still(run) + 3:
         return None
     first, last = ({t.prompt: t for t in held_out if t.step == step} for step in (steps[0], steps[-1]))
     both = [prompt for prompt in first if prompt in last]
@@ -3076,16 +3083,18 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
 
 def still_figures(run: LoggedRun) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    facts, steps = [], len(run.steps())
-    kl, norms = run.values("kl"), run.values("grad_norm")
-    if len(kl) >= 3 and max(map(abs, kl[1:])) < 1e-4:
+    facts, start = [], held_still(run)
+    steps = len([step for step in run.steps() if step > start])
+    kl, norms, moved, entropy = (
+        [value for step, value in sorted(run.series.get(name, {}).items()) if step > start]
+        for name in ("kl", "grad_norm", "kl_step", "entropy")
+    )
+    if len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7):
         facts.append(fact(run, "kl", f"{run.name('kl')} stays below {max(map(abs, kl[1:])):.2g} nats a token"))
     if len(norms) >= 2 and max(norms) < 1e-9:
         facts.append(fact(run, "grad_norm", f"{run.name('grad_norm')} is {max(norms):.2g} although scores differ", 1))
-    moved = run.values("kl_step")
     if not kl and moved and (run.settings.get("updates") or 1) > 1 and max(map(abs, moved)) < 1e-7:
         facts.append(fact(run, "kl_step", f"{run.name('kl_step')} stays below {max(map(abs, moved)):.2g}"))
-    entropy = run.values("entropy")
     if not kl and steps >= 20 and entropy and abs(ends(entropy)[1] - ends(entropy)[0]) < 0.01 * abs(ends(entropy)[0]):
         facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {ends(entropy)[1]:.3g}"))
     return facts
@@ -3093,6 +3102,8 @@ def still_figures(run: LoggedRun) -> list[Fact]:
 
 def find_nothing_moves(run: LoggedRun) -> Evidence | None:
     """The rate cannot move anything, or scores differ and KL, gradient or held-out texts stand still."""
+    if max(run.steps(), default=0) <= (run.number("critic_warmup") or 0):
+        return None  # only the critic has been trained so far
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     rates, still, texts = rate_facts(run), still_figures(run), unchanged_texts(run)
@@ -3130,6 +3141,8 @@ HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 
 def find_kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """A heavy weight, a KL that stays small, and no gain although the rate is not small."""
+    if run.config.get("teacher"):
+        return None  # distillation: the KL is the goal
     weight = run.number("kl")
     if weight is None and run.series.get("kl_weight"):
         weight = max(run.values("kl_weight"))

@@ -76,27 +76,27 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     5635-5739  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
 #     5742-5867  output folder          The output folder: whose run it holds, folders that appear whole or not at …
 #     5870-5918  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5921-5949  run check              What diagnose.py says of a run that is under way, and at its end
-#     5952-6041  summary                summary.json and the lines at the end of a run
-#     6044-6184  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     6187-6205  paired tests           Intervals, paired tests, pass@k
-#     6208-6609  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6612-6630  data                   Prompts as a data set
-#     6633-6702  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6705-6776  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6779-6827  trl arguments          Our settings as TRL's
-#     6830-7008  rewards                Rewards as TRL calls them, checked and logged
-#     7011-7085  stages                 Stages of rewards over a run
-#     7088-7217  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     7220-7331  evaluation             Held-out evaluation with greedy completions
-#     7334-7392  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     7395-7486  checkpoints            Resume points, and the exported model
-#     7489-7610  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7613-7942  trainer                TRL's trainer with exact resume and our logs
-#     7945-8030  prepare                All that is loaded and checked before the first step
-#     8033-8129  memory                 The memory that a run will need, and the micro-batch that follows from it
-#     8132-8184  dry run                --dry_run: settings, batch arithmetic, memory
-#     8187-8275  run                    The run and the command line
+#     5921-5957  run check              What diagnose.py says of a run that is under way, and at its end
+#     5960-6049  summary                summary.json and the lines at the end of a run
+#     6052-6192  progress               The course of a run and its log: evaluations, what follows a step, stopping …
+#     6195-6213  paired tests           Intervals, paired tests, pass@k
+#     6216-6617  settings               Settings under TRL's names, profiles, and what contradicts what
+#     6620-6638  data                   Prompts as a data set
+#     6641-6710  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
+#     6713-6784  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
+#     6787-6835  trl arguments          Our settings as TRL's
+#     6838-7016  rewards                Rewards as TRL calls them, checked and logged
+#     7019-7093  stages                 Stages of rewards over a run
+#     7096-7225  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
+#     7228-7339  evaluation             Held-out evaluation with greedy completions
+#     7342-7400  run log                TRL's figures under our names, and the log of a run that TRL trains
+#     7403-7494  checkpoints            Resume points, and the exported model
+#     7497-7618  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
+#     7621-7950  trainer                TRL's trainer with exact resume and our logs
+#     7953-8038  prepare                All that is loaded and checked before the first step
+#     8041-8137  memory                 The memory that a run will need, and the micro-batch that follows from it
+#     8140-8192  dry run                --dry_run: settings, batch arithmetic, memory
+#     8195-8283  run                    The run and the command line
 
 import argparse
 import ast
@@ -5931,7 +5931,11 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    """Whether a run is broken, and its certain cause, with "said" once it was: found twice, or broken.
+
+    Args:
+        last: what the call before returned.
+    """
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -5942,11 +5946,15 @@ def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
         return False, last
     cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
     if not cause:
-        return False, last
-    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
-    if line.partition(" (")[0] != last.partition(" (")[0]:
-        say(f"step {step}: {judged['verdict']}, {line}")
-    return judged["verdict"] == "broken", line
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"
 
 
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)

@@ -79,25 +79,25 @@ policy, 128 + n saved and stopped by signal n.
 #     6931-7056  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
 #     7059-7152  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #     7155-7203  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     7206-7234  run check         What diagnose.py says of a run that is under way, and at its end
-#     7237-7326  summary           summary.json and the lines at the end of a run
-#     7329-7663  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7666-7684  paired tests      Intervals, paired tests, pass@k
-#     7687-7824  settings          Settings of the trainer and what contradicts what
-#     7827-7894  objective         Divergences between student and teacher
-#     7897-7942  data              Rows with completions of their own, and which teacher a row goes to
-#     7945-8206  teachers          Teachers: local networks and servers
-#     8209-8246  models            Student, teachers and the optional reward
-#     8249-8280  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     8283-8307  rollout           The batch of a step
-#     8310-8354  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     8357-8381  advantages        The advantages of teacher and rewards
-#     8384-8479  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     8482-8639  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     8642-8780  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8783-8825  memory            The memory that a run will need
-#     8828-8865  dry run           --dry_run: settings, batch arithmetic, memory
-#     8868-8914  run               The loop of a run and the command line
+#     7206-7242  run check         What diagnose.py says of a run that is under way, and at its end
+#     7245-7334  summary           summary.json and the lines at the end of a run
+#     7337-7671  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7674-7692  paired tests      Intervals, paired tests, pass@k
+#     7695-7832  settings          Settings of the trainer and what contradicts what
+#     7835-7902  objective         Divergences between student and teacher
+#     7905-7950  data              Rows with completions of their own, and which teacher a row goes to
+#     7953-8214  teachers          Teachers: local networks and servers
+#     8217-8254  models            Student, teachers and the optional reward
+#     8257-8288  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     8291-8315  rollout           The batch of a step
+#     8318-8362  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     8365-8389  advantages        The advantages of teacher and rewards
+#     8392-8487  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     8490-8647  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     8650-8788  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8791-8833  memory            The memory that a run will need
+#     8836-8873  dry run           --dry_run: settings, batch arithmetic, memory
+#     8876-8922  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -7216,7 +7216,11 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    """Whether a run is broken, and its certain cause, with "said" once it was: found twice, or broken.
+
+    Args:
+        last: what the call before returned.
+    """
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -7227,11 +7231,15 @@ def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
         return False, last
     cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
     if not cause:
-        return False, last
-    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
-    if line.partition(" (")[0] != last.partition(" (")[0]:
-        say(f"step {step}: {judged['verdict']}, {line}")
-    return judged["verdict"] == "broken", line
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"
 
 
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)

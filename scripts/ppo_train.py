@@ -90,20 +90,20 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     9423-9548  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
 #     9551-9644  checkpoints          The state of a run, checkpoints, resuming, the exported model
 #     9647-9695  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9698-9726  run check            What diagnose.py says of a run that is under way, and at its end
-#     9729-9818  summary              summary.json and the lines at the end of a run
-#    9821-10155  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#   10158-10176  paired tests         Intervals, paired tests, pass@k
-#   10179-10205  settings             Settings of the trainer
-#   10208-10269  models               The networks of a run: policy, critic, reference
-#   10272-10327  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#   10330-10402  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#   10405-10575  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#   10578-10604  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#   10607-10779  step                 One step: rollout, experience, update, in the order of the data
-#   10782-10820  memory               The memory that a run will need, and the sizes that follow from it
-#   10823-10867  dry run              --dry_run: settings, batch arithmetic, memory
-#   10870-10918  run                  The loop of a run and the command line
+#     9698-9734  run check            What diagnose.py says of a run that is under way, and at its end
+#     9737-9826  summary              summary.json and the lines at the end of a run
+#    9829-10163  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
+#   10166-10184  paired tests         Intervals, paired tests, pass@k
+#   10187-10213  settings             Settings of the trainer
+#   10216-10277  models               The networks of a run: policy, critic, reference
+#   10280-10335  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
+#   10338-10410  inputs               What a run is given: prompts, rewards, environments; and all checks of it
+#   10413-10583  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
+#   10586-10612  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
+#   10615-10787  step                 One step: rollout, experience, update, in the order of the data
+#   10790-10828  memory               The memory that a run will need, and the sizes that follow from it
+#   10831-10875  dry run              --dry_run: settings, batch arithmetic, memory
+#   10878-10926  run                  The loop of a run and the command line
 
 import argparse
 import ast
@@ -9708,7 +9708,11 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    """Whether a run is broken, and its certain cause, with "said" once it was: found twice, or broken.
+
+    Args:
+        last: what the call before returned.
+    """
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -9719,11 +9723,15 @@ def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
         return False, last
     cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
     if not cause:
-        return False, last
-    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
-    if line.partition(" (")[0] != last.partition(" (")[0]:
-        say(f"step {step}: {judged['verdict']}, {line}")
-    return judged["verdict"] == "broken", line
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"
 
 
 # ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)

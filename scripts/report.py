@@ -67,27 +67,27 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #     3054-3101  sampler mismatch       Sampler and trainer disagree on the probability of sampled tokens
 #     3104-3134  stale weights          Stale weights: the sampler keeps old weights while the trainer moves away …
 #     3137-3208  updates too large      Updates too large: rate, passes or minibatches move the policy further than …
-#     3211-3297  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
-#     3300-3333  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
-#     3336-3436  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
-#     3439-3493  part dies              One part or turn dies while the whole rises
-#     3496-3550  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
-#     3553-3621  other eval task        The held-out prompts are of another task, or also train
-#     3624-3682  critic useless         A critic that explains nothing after its warm-up, while scores differ
-#     3685-3709  conversation fails     Conversations that fail: tools are not called, their calls end in errors
-#     3712-3755  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
-#     3758-3891  ranking                Which cause explains a run best, and the run's verdict
-#     3894-4167  metric groups          Metrics of three kinds of logs under one name, in groups, each with what it …
-#     4170-4252  sources                What the command line names: runs and evaluations, read, and what of them …
-#     4255-4460  run facts              What the top of the page says of a run
-#     4463-4559  run curves             The curves of all runs as plain data, and which runs are seeds of one setting
-#     4562-4598  small curve            A small drawing of a run for the top of the page, which needs no JavaScript
-#     4601-4645  time table             Where the seconds of a step go, how fast it samples, how much memory it …
-#     4648-4682  evaluation tables      Tables of evaluations, and the paired tests against the first
-#     4685-4746  sample rows            Samples of all sources as rows of plain data for the page's table
-#     4749-4818  packing                Data compressed for the page: base64 of gzip, which browsers unpack by …
-#     4821-5986  page                   The page
-#     5989-6089  command                The command line
+#     3211-3308  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
+#     3311-3346  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
+#     3349-3449  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
+#     3452-3506  part dies              One part or turn dies while the whole rises
+#     3509-3563  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
+#     3566-3634  other eval task        The held-out prompts are of another task, or also train
+#     3637-3695  critic useless         A critic that explains nothing after its warm-up, while scores differ
+#     3698-3722  conversation fails     Conversations that fail: tools are not called, their calls end in errors
+#     3725-3768  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
+#     3771-3904  ranking                Which cause explains a run best, and the run's verdict
+#     3907-4180  metric groups          Metrics of three kinds of logs under one name, in groups, each with what it …
+#     4183-4265  sources                What the command line names: runs and evaluations, read, and what of them …
+#     4268-4473  run facts              What the top of the page says of a run
+#     4476-4572  run curves             The curves of all runs as plain data, and which runs are seeds of one setting
+#     4575-4611  small curve            A small drawing of a run for the top of the page, which needs no JavaScript
+#     4614-4658  time table             Where the seconds of a step go, how fast it samples, how much memory it …
+#     4661-4695  evaluation tables      Tables of evaluations, and the paired tests against the first
+#     4698-4759  sample rows            Samples of all sources as rows of plain data for the page's table
+#     4762-4831  packing                Data compressed for the page: base64 of gzip, which browsers unpack by …
+#     4834-5999  page                   The page
+#     6002-6102  command                The command line
 
 import argparse
 import ast
@@ -3210,12 +3210,19 @@ UPDATES_TOO_LARGE = Cause(
 
 # ----------------------------------------------------------- nothing moves (src/parts/reading/causes/nothing_moves.py)
 
+SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
+
+
+def held_still(run: LoggedRun) -> int:
+    """Steps at the start in which the policy is not meant to move: the critic's warm-up, then the rate's."""
+    return int((run.number("critic_warmup") or 0) + max(run.number("warmup") or 0, 0))
+
 
 def unchanged_texts(run: LoggedRun) -> Fact | None:
     """Held-out completions of the first and the last evaluation that are the same, all of them."""
     held_out = [t for t in run.texts if t.kind == "eval"]
     steps = sorted({t.step for t in held_out})
-    if len(steps) < 2 or steps[-1] - steps[0] < 3:
+    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < held_still(run) + 3:
         return None
     first, last = ({t.prompt: t for t in held_out if t.step == step} for step in (steps[0], steps[-1]))
     both = [prompt for prompt in first if prompt in last]
@@ -3250,16 +3257,18 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
 
 def still_figures(run: LoggedRun) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    facts, steps = [], len(run.steps())
-    kl, norms = run.values("kl"), run.values("grad_norm")
-    if len(kl) >= 3 and max(map(abs, kl[1:])) < 1e-4:
+    facts, start = [], held_still(run)
+    steps = len([step for step in run.steps() if step > start])
+    kl, norms, moved, entropy = (
+        [value for step, value in sorted(run.series.get(name, {}).items()) if step > start]
+        for name in ("kl", "grad_norm", "kl_step", "entropy")
+    )
+    if len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7):
         facts.append(fact(run, "kl", f"{run.name('kl')} stays below {max(map(abs, kl[1:])):.2g} nats a token"))
     if len(norms) >= 2 and max(norms) < 1e-9:
         facts.append(fact(run, "grad_norm", f"{run.name('grad_norm')} is {max(norms):.2g} although scores differ", 1))
-    moved = run.values("kl_step")
     if not kl and moved and (run.settings.get("updates") or 1) > 1 and max(map(abs, moved)) < 1e-7:
         facts.append(fact(run, "kl_step", f"{run.name('kl_step')} stays below {max(map(abs, moved)):.2g}"))
-    entropy = run.values("entropy")
     if not kl and steps >= 20 and entropy and abs(ends(entropy)[1] - ends(entropy)[0]) < 0.01 * abs(ends(entropy)[0]):
         facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {ends(entropy)[1]:.3g}"))
     return facts
@@ -3267,6 +3276,8 @@ def still_figures(run: LoggedRun) -> list[Fact]:
 
 def find_nothing_moves(run: LoggedRun) -> Evidence | None:
     """The rate cannot move anything, or scores differ and KL, gradient or held-out texts stand still."""
+    if max(run.steps(), default=0) <= (run.number("critic_warmup") or 0):
+        return None  # only the critic has been trained so far
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     rates, still, texts = rate_facts(run), still_figures(run), unchanged_texts(run)
@@ -3304,6 +3315,8 @@ HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 
 def find_kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """A heavy weight, a KL that stays small, and no gain although the rate is not small."""
+    if run.config.get("teacher"):
+        return None  # distillation: the KL is the goal
     weight = run.number("kl")
     if weight is None and run.series.get("kl_weight"):
         weight = max(run.values("kl_weight"))

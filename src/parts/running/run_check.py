@@ -19,7 +19,11 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """Whether a run is broken, and the line about its cause; it is said once, where it is certain and not `last`."""
+    """Whether a run is broken, and its certain cause, with "said" once it was: found twice, or broken.
+
+    Args:
+        last: what the call before returned.
+    """
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -30,8 +34,12 @@ def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
         return False, last
     cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
     if not cause:
-        return False, last
-    line = f"{cause['cause']}: {cause['says']} ({cause['evidence'][0]['text']}); try {cause['change']}"
-    if line.partition(" (")[0] != last.partition(" (")[0]:
-        say(f"step {step}: {judged['verdict']}, {line}")
-    return judged["verdict"] == "broken", line
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"

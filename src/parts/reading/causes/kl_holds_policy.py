@@ -8,6 +8,8 @@ HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 
 def find_kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """A heavy weight, a KL that stays small, and no gain although the rate is not small."""
+    if run.config.get("teacher"):
+        return None  # distillation: the KL is the goal
     weight = run.number("kl")
     if weight is None and run.series.get("kl_weight"):
         weight = max(run.values("kl_weight"))

@@ -6,12 +6,19 @@ from parts.reading.cause import CERTAIN, LIKELY, STILL, Cause, Evidence, Fact, f
 from parts.reading.logged_run import LoggedRun, gained, is_constant
 from parts.reading.trends import ends
 
+SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
+
+
+def held_still(run: LoggedRun) -> int:
+    """Steps at the start in which the policy is not meant to move: the critic's warm-up, then the rate's."""
+    return int((run.number("critic_warmup") or 0) + max(run.number("warmup") or 0, 0))
+
 
 def unchanged_texts(run: LoggedRun) -> Fact | None:
     """Held-out completions of the first and the last evaluation that are the same, all of them."""
     held_out = [t for t in run.texts if t.kind == "eval"]
     steps = sorted({t.step for t in held_out})
-    if len(steps) < 2 or steps[-1] - steps[0] < 3:
+    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < held_still(run) + 3:
         return None
     first, last = ({t.prompt: t for t in held_out if t.step == step} for step in (steps[0], steps[-1]))
     both = [prompt for prompt in first if prompt in last]
@@ -46,16 +53,18 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
 
 def still_figures(run: LoggedRun) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    facts, steps = [], len(run.steps())
-    kl, norms = run.values("kl"), run.values("grad_norm")
-    if len(kl) >= 3 and max(map(abs, kl[1:])) < 1e-4:
+    facts, start = [], held_still(run)
+    steps = len([step for step in run.steps() if step > start])
+    kl, norms, moved, entropy = (
+        [value for step, value in sorted(run.series.get(name, {}).items()) if step > start]
+        for name in ("kl", "grad_norm", "kl_step", "entropy")
+    )
+    if len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7):
         facts.append(fact(run, "kl", f"{run.name('kl')} stays below {max(map(abs, kl[1:])):.2g} nats a token"))
     if len(norms) >= 2 and max(norms) < 1e-9:
         facts.append(fact(run, "grad_norm", f"{run.name('grad_norm')} is {max(norms):.2g} although scores differ", 1))
-    moved = run.values("kl_step")
     if not kl and moved and (run.settings.get("updates") or 1) > 1 and max(map(abs, moved)) < 1e-7:
         facts.append(fact(run, "kl_step", f"{run.name('kl_step')} stays below {max(map(abs, moved)):.2g}"))
-    entropy = run.values("entropy")
     if not kl and steps >= 20 and entropy and abs(ends(entropy)[1] - ends(entropy)[0]) < 0.01 * abs(ends(entropy)[0]):
         facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {ends(entropy)[1]:.3g}"))
     return facts
@@ -63,6 +72,8 @@ def still_figures(run: LoggedRun) -> list[Fact]:
 
 def find_nothing_moves(run: LoggedRun) -> Evidence | None:
     """The rate cannot move anything, or scores differ and KL, gradient or held-out texts stand still."""
+    if max(run.steps(), default=0) <= (run.number("critic_warmup") or 0):
+        return None  # only the critic has been trained so far
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     rates, still, texts = rate_facts(run), still_figures(run), unchanged_texts(run)

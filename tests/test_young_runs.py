@@ -1,0 +1,65 @@
+"""A run is judged while it is young: what looks like a cause then, and is none, is not said."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+from conftest import load_script
+
+from parts.running import run_check
+
+WARM_UP = {"critic_warmup_steps": 5, "algorithm": "ppo", "ppo_epochs": 1, "lr": 5e-5}
+
+
+def certain_causes(folder, rows: list[dict], config: dict, capsys) -> list[str]:
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "config.json").write_text(json.dumps(config))
+    load_script("diagnose").main([str(folder), "--json"])
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    return [cause["cause"] for cause in run["causes"] if cause["certainty"] == "certain"]
+
+
+def rows(steps: int, kl: float, norm: float) -> list[dict]:
+    base = {"reward/mean": 0.4, "reward/std": 0.5, "optim/grad_norm": norm, "kl/approx": kl, "kl/ref": kl}
+    return [{"step": step} | base for step in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "config", "named"),
+    [(4, WARM_UP, False), (6, WARM_UP, False), (20, WARM_UP, True), (4, {"ppo_epochs": 1}, True)],
+)
+def test_a_policy_that_waits_for_its_critic_is_not_blamed(steps, config, named, tmp_path, capsys):
+    causes = certain_causes(tmp_path / "run", rows(steps, 0.0, 0.0), config, capsys)
+    assert ("nothing_moves" in causes) == named
+
+
+def test_a_small_rate_is_given_time(tmp_path, capsys):
+    assert "nothing_moves" not in certain_causes(tmp_path / "run", rows(4, 2e-6, 0.8), {"lr": 1e-6}, capsys)
+
+
+def test_distillation_is_not_held_by_its_own_goal(tmp_path, capsys):
+    config = {"teacher": "large", "kl_coef": 1.0, "ppo_epochs": 1}
+    assert not certain_causes(tmp_path / "run", rows(12, 0.2, 0.8), config, capsys)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ([("did not learn", "too_sparse"), ("did not learn", "too_sparse"), ("did not learn", "too_sparse")], [10]),
+        ([("did not learn", "too_sparse"), ("learned", None), ("did not learn", "too_sparse")], []),
+        ([("broken", "overflow"), ("broken", "overflow"), ("broken", "overflow")], [3]),
+    ],
+)
+def test_a_cause_is_said_once_where_it_is_found_twice_or_the_run_is_broken(verdicts, said, monkeypatch, capsys):
+    last = ""
+    for step, (verdict, name) in zip((3, 10, 30), verdicts, strict=True):
+        evidence = [{"text": "figures"}]
+        cause = {"cause": name, "certainty": "certain", "says": "so", "evidence": evidence, "change": "that"}
+        answer = json.dumps({"runs": [{"verdict": verdict, "causes": [cause] if name else []}]})
+        monkeypatch.setattr(subprocess, "run", lambda *_, a=answer, **__: SimpleNamespace(stdout=a))
+        broken, last = run_check.is_broken("run", step, last)
+        assert broken == (verdict == "broken")
+    lines = capsys.readouterr().err.splitlines()
+    assert [int(line.split()[1].rstrip(":")) for line in lines] == said
