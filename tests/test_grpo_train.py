@@ -461,6 +461,8 @@ def test_run_leaves_what_it_should(finished):
         (0, "eval"),
         (10, "eval"),
         (20, "eval"),
+        (1, "train"),  # steps 1 and 3 show most faults
+        (3, "train"),
         (10, "train"),
         (20, "train"),
     }
