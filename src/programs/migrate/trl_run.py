@@ -31,7 +31,7 @@ CONSTANT = {"num_generations": 8, "per_device_eval_batch_size": 8, "num_train_ep
 }
 LATEST = "99.0"
 ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
-UNKNOWN = object()  # the value of an argument that is no literal
+UNKNOWN = object()  # the value of an argument that is not a literal
 
 
 def transformers_of(version: str) -> str:
