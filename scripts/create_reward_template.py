@@ -58,25 +58,25 @@ Exit codes: 0 written or printed, 1 the trial found something (the file stays), 
 #       123-162  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
 #       165-169  bundle           Where this bundle and its embedded model, data and rewards lie
 #       172-303  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
-#       306-326  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       329-605  data files       Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       608-739  tables           Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       742-881  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      884-1017  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1020-1106  extracts         The part of a Python file that some of its names need, as a file of its own
-#     1109-1267  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1270-1421  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1424-1618  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1621-1883  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1886-2416  recipes          Which files a task takes
-#     2419-2516  rubric           Rules of a rubric as code
-#     2519-2630  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2633-2695  new reward       A new reward
-#     2698-2771  weights          The weights of a list of rewards
-#     2774-3178  ports            Ports between TRL and verl
-#     3181-3470  code trial       The shortest code reward, and the programs that it is tried on
-#     3473-3671  short            The shortest files: a final number, and a port with the reward inside
-#     3674-3917  command          The command line
+#       306-334  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       337-613  data files       Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       616-747  tables           Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       750-889  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      892-1025  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1028-1114  extracts         The part of a Python file that some of its names need, as a file of its own
+#     1117-1275  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1278-1429  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1432-1626  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1629-1891  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     1894-2424  recipes          Which files a task takes
+#     2427-2524  rubric           Rules of a rubric as code
+#     2527-2638  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2641-2703  new reward       A new reward
+#     2706-2779  weights          The weights of a list of rewards
+#     2782-3186  ports            Ports between TRL and verl
+#     3189-3478  code trial       The shortest code reward, and the programs that it is tried on
+#     3481-3679  short            The shortest files: a final number, and a port with the reward inside
+#     3682-3925  command          The command line
 
 import argparse
 import ast
@@ -311,15 +311,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")

@@ -31,39 +31,39 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       104-143  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
 #       146-149  bundle             Where this bundle and its embedded model, data and rewards lie
 #       152-283  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       286-306  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       309-585  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       588-719  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       722-902  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       905-942  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      945-1120  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1123-1185  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1188-1279  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1282-1290  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1293-1313  prompts            Prompts as token ids, for training and held out
-#     1316-1334  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1337-1406  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1409-1419  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1422-1481  bad rows           Errors of rows, and limits
-#     1484-1525  media              Columns that hold images, video or audio
-#     1528-1683  messages           Chat messages
-#     1686-1854  json values        JSON values, one at a time, in bounded memory
-#     1857-2013  test checks        Tests that can be run at all
-#     2016-2172  answers and tests  Reference answers and tests, and the columns that may hold them
-#     2175-2252  passages           Texts that a question is about: passages, documents, tables
-#     2255-2473  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
-#     2476-2759  choices            Questions with choices
-#     2762-3160  forms              The forms that rows come in
-#     3163-3242  written rows       Rows that this script wrote before, or that verl reads
-#     3245-3422  form names         Forms by name, and which one a row has
-#     3425-3625  records            Records of each file format
-#     3628-3775  reading            Files, globs, hub and settings of reading
-#     3778-4099  writing            Rows written for each target
-#     4102-4413  row reader         Rows read, checked and counted
-#     4416-4567  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     4570-4635  inspection         Statistics of a data set
-#     4638-4679  held out           Held-out rows: which rows leave the training data, all those of a prompt together
-#     4682-4994  command            The command line
+#       286-314  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       317-593  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#       596-727  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       730-910  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       913-950  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      953-1128  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1131-1193  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1196-1287  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1290-1298  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1301-1321  prompts            Prompts as token ids, for training and held out
+#     1324-1342  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1345-1414  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1417-1427  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1430-1489  bad rows           Errors of rows, and limits
+#     1492-1533  media              Columns that hold images, video or audio
+#     1536-1691  messages           Chat messages
+#     1694-1862  json values        JSON values, one at a time, in bounded memory
+#     1865-2021  test checks        Tests that can be run at all
+#     2024-2180  answers and tests  Reference answers and tests, and the columns that may hold them
+#     2183-2260  passages           Texts that a question is about: passages, documents, tables
+#     2263-2481  published tests    Published forms of tests and ground truths, as the sandbox and the rewards take them
+#     2484-2767  choices            Questions with choices
+#     2770-3168  forms              The forms that rows come in
+#     3171-3250  written rows       Rows that this script wrote before, or that verl reads
+#     3253-3430  form names         Forms by name, and which one a row has
+#     3433-3633  records            Records of each file format
+#     3636-3783  reading            Files, globs, hub and settings of reading
+#     3786-4107  writing            Rows written for each target
+#     4110-4421  row reader         Rows read, checked and counted
+#     4424-4575  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     4578-4643  inspection         Statistics of a data set
+#     4646-4687  held out           Held-out rows: which rows leave the training data, all those of a prompt together
+#     4690-5002  command            The command line
 
 import argparse
 import array
@@ -291,15 +291,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")

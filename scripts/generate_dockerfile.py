@@ -31,10 +31,10 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         50-75  messages  Errors that a user can mend, each with its exit code, and what is said on stderr
 #         78-81  bundle    Where this bundle and its embedded model, data and rewards lie
 #        84-215  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
-#       218-238  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       241-646  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
-#       649-753  plan      What an image holds: a row of the table, and further packages
-#       756-912  command   The files beside the Dockerfile, and the command line
+#       218-246  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       249-654  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
+#       657-761  plan      What an image holds: a row of the table, and further packages
+#       764-911  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -223,15 +223,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
@@ -765,16 +773,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`.
-
-    Raises:
-        UserError: a flag that an earlier version had.
-    """
-    for word in sys.argv[1:] if argv is None else argv:
-        name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-        need(
-            not (word.startswith("--") and name in REMOVED), f"got --{name}, which was removed; try {REMOVED.get(name)}"
-        )
+    """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -787,7 +786,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
     parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
     parser.add_argument("--list", action="store_true", help="print the table of versions and end")
-    return parse_flags(parser, argv)
+    return parse_flags(parser, argv, removed=REMOVED)
 
 
 def dropped(plan: ImagePlan) -> list[str]:

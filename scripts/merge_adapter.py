@@ -27,11 +27,11 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #         52-95  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
 #        98-101  bundle         Where this bundle and its embedded model, data and rewards lie
 #       104-235  dialect        One setting under several names: ours, those of the pages, and TRL's. A program …
-#       238-258  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       261-283  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       286-431  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
-#       434-466  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
-#       469-611  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       238-266  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       269-291  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       294-439  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
+#       442-474  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
+#       477-619  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -243,15 +243,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")

@@ -32,10 +32,10 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #         67-98  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
 #       101-105  bundle        Where this bundle and its embedded model, data and rewards lie
 #       108-239  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       242-262  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       265-416  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
-#       419-523  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       526-810  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       242-270  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       273-424  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
+#       427-531  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       534-818  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -247,15 +247,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")

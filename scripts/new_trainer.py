@@ -38,24 +38,24 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#        96-127  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       130-146  bundle          Where this bundle and its embedded model, data and rewards lie
-#       149-303  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       306-338  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       341-350  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       353-395  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       398-601  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       604-636  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#       639-790  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#       793-897  reward forms    The forms that a reward function may have, loading one, and its arguments
-#       900-915  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#       918-924  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#      927-1024  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1027-1075  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1078-1313  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1316-1438  saved model     What a run has saved, judged by other code than its own
-#     1441-1589  training        The check of a page, its run, and what both come to
-#     1592-1792  command         The command line
+#        97-128  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       131-147  bundle          Where this bundle and its embedded model, data and rewards lie
+#       150-304  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       307-348  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       351-360  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       363-405  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       408-611  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       614-646  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#       649-800  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#       803-907  reward forms    The forms that a reward function may have, loading one, and its arguments
+#       910-925  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#       928-934  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#      937-1034  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1037-1085  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1088-1323  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1326-1448  saved model     What a run has saved, judged by other code than its own
+#     1451-1599  training        The check of a page, its run, and what both come to
+#     1602-1802  command         The command line
 
 import argparse
 import ast
@@ -92,6 +92,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
@@ -310,6 +311,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
+    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -323,15 +325,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")

@@ -7,6 +7,7 @@ import math
 import sys
 from dataclasses import field
 from pathlib import Path
+from typing import ClassVar
 
 from parts.foundation.dialect import check_units, flag_name, flag_values, in_own_words, own_name, relation
 from parts.foundation.messages import UserError, need, suggest
@@ -16,6 +17,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
+    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
@@ -107,7 +109,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
     """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
 
     The keys stay as they are: one that is known by another name too.
@@ -122,6 +124,8 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     flags = []
     said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
+        gone = (removed or {}).get(str(key))
+        need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
         try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
@@ -137,15 +141,23 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known."""
-    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
         name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
@@ -158,9 +170,9 @@ def parse_settings(argv: list[str], config_class, description: str):
     names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
     if path:
-        words = yaml_flags(path, names)
+        words = yaml_flags(path, names, config_class.removed)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
-    flags = vars(parse_flags(parser, argv, in_file))
+    flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
     config = config_class(**given)

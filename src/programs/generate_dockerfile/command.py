@@ -32,16 +32,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`.
-
-    Raises:
-        UserError: a flag that an earlier version had.
-    """
-    for word in sys.argv[1:] if argv is None else argv:
-        name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-        need(
-            not (word.startswith("--") and name in REMOVED), f"got --{name}, which was removed; try {REMOVED.get(name)}"
-        )
+    """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -54,7 +45,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
     parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
     parser.add_argument("--list", action="store_true", help="print the table of versions and end")
-    return parse_flags(parser, argv)
+    return parse_flags(parser, argv, removed=REMOVED)
 
 
 def dropped(plan: ImagePlan) -> list[str]:
