@@ -55,7 +55,7 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1088-1323  pages           The pages of templates/ as source: their settings and changes, and functions of the …
 #     1326-1448  saved model     What a run has saved, judged by other code than its own
 #     1451-1599  training        The check of a page, its run, and what both come to
-#     1602-1802  command         The command line
+#     1602-1803  command         The command line
 
 import argparse
 import ast
@@ -1721,7 +1721,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]
-    return int(bool(run["exit_code"] or run.get("causes") or not run.get("saved_model", {"loads": True})["loads"]))
+    certain = any(cause["certainty"] == "certain" for cause in run.get("causes", ()))
+    return int(bool(run["exit_code"] or certain or not run.get("saved_model", {"loads": True})["loads"]))
 
 
 def stop(number, frame) -> None:

@@ -158,7 +158,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]
-    return int(bool(run["exit_code"] or run.get("causes") or not run.get("saved_model", {"loads": True})["loads"]))
+    certain = any(cause["certainty"] == "certain" for cause in run.get("causes", ()))
+    return int(bool(run["exit_code"] or certain or not run.get("saved_model", {"loads": True})["loads"]))
 
 
 def stop(number, frame) -> None:

@@ -80,7 +80,7 @@ def find_nothing_moves(run: LoggedRun) -> Evidence | None:
     held_out = run.values("held_out")
     if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
         texts = None
-    elif len(held_out) >= 2 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
+    elif len(held_out) >= 3 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
         texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
     facts = rates + still + ([texts] if texts else [])
     if not facts:
