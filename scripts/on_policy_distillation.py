@@ -65,39 +65,39 @@ policy, 128 + n saved and stopped by signal n.
 #     4531-4806  cache probe       What the cache and the attention of a model can do, measured before anything is …
 #     4809-5050  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
 #     5053-5215  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     5218-5433  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5436-5636  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5639-5718  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5721-5824  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5827-5880  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5883-6057  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6060-6263  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6266-6577  memory            The memory that a run will need, from the shape of its networks
-#     6580-6639  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6642-6833  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     6836-6940  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6943-7068  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     7071-7164  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7167-7215  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     7218-7254  run check         What diagnose.py says of a run that is under way, and at its end
-#     7257-7346  summary           summary.json and the lines at the end of a run
-#     7349-7683  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7686-7704  paired tests      Intervals, paired tests, pass@k
-#     7707-7844  settings          Settings of the trainer and what contradicts what
-#     7847-7914  objective         Divergences between student and teacher
-#     7917-7962  data              Rows with completions of their own, and which teacher a row goes to
-#     7965-8226  teachers          Teachers: local networks and servers
-#     8229-8266  models            Student, teachers and the optional reward
-#     8269-8300  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     8303-8327  rollout           The batch of a step
-#     8330-8374  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     8377-8401  advantages        The advantages of teacher and rewards
-#     8404-8499  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     8502-8659  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     8662-8800  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8803-8845  memory            The memory that a run will need
-#     8848-8885  dry run           --dry_run: settings, batch arithmetic, memory
-#     8888-8934  run               The loop of a run and the command line
+#     5218-5437  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5440-5640  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5643-5722  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5725-5828  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5831-5884  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5887-6061  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6064-6267  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6270-6581  memory            The memory that a run will need, from the shape of its networks
+#     6584-6643  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6646-6837  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     6840-6944  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6947-7072  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     7075-7168  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7171-7219  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     7222-7258  run check         What diagnose.py says of a run that is under way, and at its end
+#     7261-7350  summary           summary.json and the lines at the end of a run
+#     7353-7687  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7690-7708  paired tests      Intervals, paired tests, pass@k
+#     7711-7848  settings          Settings of the trainer and what contradicts what
+#     7851-7918  objective         Divergences between student and teacher
+#     7921-7966  data              Rows with completions of their own, and which teacher a row goes to
+#     7969-8230  teachers          Teachers: local networks and servers
+#     8233-8270  models            Student, teachers and the optional reward
+#     8273-8304  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
+#     8307-8331  rollout           The batch of a step
+#     8334-8378  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
+#     8381-8405  advantages        The advantages of teacher and rewards
+#     8408-8503  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
+#     8506-8663  metrics           Metrics of a step, and the held-out gap between student and teacher
+#     8666-8804  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8807-8849  memory            The memory that a run will need
+#     8852-8889  dry run           --dry_run: settings, batch arithmetic, memory
+#     8892-8938  run               The loop of a run and the command line
 
 import argparse
 import asyncio
@@ -5383,21 +5383,25 @@ class VllmEngine:
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Every process must call it: an error of one, such as out of memory, is raised by all.
         """
+        failure = None
+        try:
+            self.copy_weights()
+            if self.watch.due(step):
+                self.check(step)
+        except Exception as error:
+            failure = error
+        gather_rows([], failure)
+
+    def copy_weights(self) -> None:
+        """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
         import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        if self.watch.due(step):
-            failure = None
-            try:
-                self.check(step)
-            except Exception as error:  # the other processes wait for this one: tell them
-                failure = error
-            gather_rows([], failure)
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""

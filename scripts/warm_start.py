@@ -76,28 +76,28 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 #     4407-4643  cache probe       What the cache and the attention of a model can do, measured before anything is …
 #     4646-4887  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
 #     4890-5052  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     5055-5270  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5273-5473  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5476-5531  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5534-5552  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5555-5817  memory            The memory that a run will need, from the shape of its networks
-#     5820-5879  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5882-6042  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     6045-6170  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6173-6192  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6195-6243  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6246-6256  paired tests      Intervals, paired tests, pass@k
-#     6259-6404  settings          Settings of the warm start and what contradicts what
-#     6407-6422  whole files       Files that appear whole or not at all
-#     6425-6447  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     6450-6547  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     6550-6721  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6724-6875  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6878-6970  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6973-7153  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7156-7206  handover          What comes after the warm start: final/, and the command of the RL run
-#     7209-7299  dry run           --dry_run: settings, what a round samples and trains, memory
-#     7302-7476  run               The rounds and the command line
+#     5055-5274  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5277-5477  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5480-5535  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5538-5556  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5559-5821  memory            The memory that a run will need, from the shape of its networks
+#     5824-5883  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5886-6046  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     6049-6174  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6177-6196  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6199-6247  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6250-6260  paired tests      Intervals, paired tests, pass@k
+#     6263-6408  settings          Settings of the warm start and what contradicts what
+#     6411-6426  whole files       Files that appear whole or not at all
+#     6429-6451  leaks             Held-out prompts never train: compared by their text, and but for case, white …
+#     6454-6551  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
+#     6554-6725  workshop          What a run works with: the policy of a round, who samples with it, where its files …
+#     6728-6879  samples           Samples of a round: drawn in parts that are written as they come, then chosen
+#     6882-6974  measure           Where the model stands on held-out prompts, and whether RL can take over
+#     6977-7157  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7160-7210  handover          What comes after the warm start: final/, and the command of the RL run
+#     7213-7303  dry run           --dry_run: settings, what a round samples and trains, memory
+#     7306-7480  run               The rounds and the command line
 
 import argparse
 import asyncio
@@ -5220,21 +5220,25 @@ class VllmEngine:
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Every process must call it: an error of one, such as out of memory, is raised by all.
         """
+        failure = None
+        try:
+            self.copy_weights()
+            if self.watch.due(step):
+                self.check(step)
+        except Exception as error:
+            failure = error
+        gather_rows([], failure)
+
+    def copy_weights(self) -> None:
+        """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
         import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        if self.watch.due(step):
-            failure = None
-            try:
-                self.check(step)
-            except Exception as error:  # the other processes wait for this one: tell them
-                failure = error
-            gather_rows([], failure)
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
