@@ -21,19 +21,16 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 ROOMS = (
-    "tables",
-    "versions",
     "edits",
-    "python_source",
+    "tables",
     "trl_names",
     "trl_run",
     "trl_meanings",
-    "trl_arguments",
-    "trl_prompts",
+    "trl_config",
     "trl_rewards",
     "trl_models",
-    "trl_calls",
-    "trl_version",
+    "trl_script",
+    "versions",
     "effective",
     "job_files",
     "trl_yaml",

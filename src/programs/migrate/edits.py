@@ -1,9 +1,11 @@
 """Edits of a text at its places, each with the line of the table that says why."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 
 from parts.foundation.file_text import file_text
+from parts.foundation.user_scripts import Argument, PythonSource
 
 BY_HAND = file_text("by_hand.json")  # what no signature shows: {rule: since, why, otherwise, source}
 
@@ -19,9 +21,24 @@ class Row:
     source: str = ""  # file and line of the old package, where no signature shows it
 
 
-def by_hand(setting: str, rule: str, **values) -> Row:
-    """The line of the table for a rule of by_hand.json, with values in the place of its {names}."""
-    return Row(setting, **{name: text.format(**values) for name, text in json.loads(BY_HAND)[rule].items()})
+def by_hand(setting: str, rule: str) -> Row:
+    """The line of the table for a rule of by_hand.json."""
+    entry = json.loads(BY_HAND)[rule]
+    return Row(setting, *(entry[name] for name in ("since", "why", "otherwise", "source")))
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of an argument; `text` is None where it goes."""
+
+    text: str | None
+    row: Row
+    new_name: str = ""
+
+
+def changed(name: str, text: str, rule: str) -> tuple[str, Change]:
+    """An argument that the new script has to give, by a rule of by_hand.json."""
+    return name, Change(text, by_hand(f"{name}={text}", rule))
 
 
 @dataclass(frozen=True)
@@ -69,3 +86,71 @@ def edited(text: str, edits: list[Edit]) -> str:
         parts += [text[at : edit.start], edit.text]
         at = max(at, edit.end)
     return "".join(parts) + text[at:]
+
+
+def edited_source(source: PythonSource, edits: list[Edit]) -> str:
+    """A script or notebook with the edits; a notebook without the outputs of the cells that changed."""
+    if not source.notebook:
+        return edited(source.text, edits)
+    for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
+        inside = [Edit(e.start - start, e.end - start, e.text) for e in edits if start <= e.start < end]
+        if inside:
+            cell["source"] = edited(source.text[start : end - 1], inside).splitlines(keepends=True)
+            cell["outputs"], cell["execution_count"] = [], None
+    indent = re.match(r"\{\s*\n( *)", source.raw)
+    ending = "\n" if source.raw.endswith("\n") else ""
+    return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
+
+
+def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[str, Change], report: Report) -> None:
+    """Rename, replace or cut the arguments that a plan names."""
+    for name, change in plan.items():
+        argument = given.get(name)
+        if argument and change.text is None:
+            report.edit(*removal(source.text, argument), "", change.row)
+        elif argument:
+            new = change.new_name or name
+            text = f'"{new}": {change.text}' if argument.quoted else f"{new}={change.text}"
+            report.edit(argument.start, argument.end, text, change.row)
+
+
+def removal(text: str, argument: Argument) -> tuple[int, int]:
+    """What to cut with an argument: its comma, and its line where it stands alone on it."""
+    start, end = argument.start, argument.end
+    after = re.compile(r"\s*,").match(text, end)
+    if not after:  # the last one: the comma before it goes
+        before = re.search(r",\s*$", text[:start])
+        return (before.start(), end) if before else (start, end)
+    line = text.rfind("\n", 0, start) + 1
+    rest = re.compile(r"[ \t]*(#[^\n]*)?\n").match(text, after.end())
+    if not text[line:start].strip() and rest:
+        return line, rest.end()
+    return start, re.compile(r"[ \t]*").match(text, after.end()).end()
+
+
+def add_arguments(source: PythonSource, call, added: dict[str, Change], removed: set[int], report: Report) -> None:
+    """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
+    start, end = source.span(call)
+    kept = [k for k in call.keywords if source.start(k) not in removed]
+    texts = {name: f"{change.new_name or name}={change.text}" for name, change in added.items()}
+    place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
+    line = source.text.rfind("\n", 0, place) + 1
+    indent = re.match(r"[ \t]*", source.text[line:])[0]
+    is_long = place - line + sum(map(len, texts.values())) > 110 and "\n" not in source.text[start:end]
+    break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
+    for number, (name, text) in enumerate(texts.items()):
+        if kept:
+            text = f"{text},{break_}"
+        elif call.args or number:
+            text = f",{break_}{text}"
+        report.edit(place, place, text, added[name].row)
+
+
+def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
+    """Edit the arguments that a call has, and add the others of a plan."""
+    given = source.arguments(call)[0]
+    edit_arguments(source, given, plan, report)
+    added = {name: change for name, change in plan.items() if name not in given and change.text is not None}
+    removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
+    if added:
+        add_arguments(source, call, added, removed, report)

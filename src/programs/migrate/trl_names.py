@@ -1,22 +1,28 @@
-"""Names of TRL and transformers that are gone, and what takes their place."""
+"""Trainers of TRL, and names that are gone with what takes their place."""
 
-# old name -> (new name, "" for the same value or the expression of it); tables give those that they know
-RENAMED = {
-    "eval_packing": "eval_packing",
-    "evaluation_strategy": "eval_strategy",
-    "max_seq_length": "max_length",
-    "no_cuda": "use_cpu",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
-    "push_to_hub_model_id": "hub_model_id",
-    "push_to_hub_token": "hub_token",
-    "use_liger": "use_liger_kernel",
-    "use_liger_loss": "use_liger_kernel",
-    "use_num_logits_to_keep": None,
-    "vllm_guided_decoding_regex": "vllm_structured_outputs_regex",
-    "vllm_importance_sampling_cap": "vllm_importance_sampling_clip_max",
-    "vllm_max_model_len": "vllm_max_model_length",
-    "wandb_log_unique_prompts": "log_unique_prompts",
+CONFIGS = {
+    "GRPOTrainer": "GRPOConfig",
+    "RLOOTrainer": "RLOOConfig",
+    "SFTTrainer": "SFTConfig",
+    "DPOTrainer": "DPOConfig",
+    "RewardTrainer": "RewardConfig",
+    "KTOTrainer": "KTOConfig",
+    "GKDTrainer": "GKDConfig",
+    "OnlineDPOTrainer": "OnlineDPOConfig",
+    "ORPOTrainer": "ORPOConfig",
+    "CPOTrainer": "CPOConfig",
+    "PPOTrainer": "PPOConfig",
+    "PPOv2Trainer": "PPOv2Config",
+}
+SAMPLING = ("GRPOConfig", "RLOOConfig")
+PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
+    "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
+    "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
+    "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "KTOTrainer": ("model", "ref_model", "args"),
+    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
+    "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
 }
 # Of the machine, the log or a format: gone, and the run is the same without them.
 LOSSLESS = set(
@@ -46,6 +52,8 @@ BESIDE_THE_RUN = LOSSLESS | set(
     "skip_memory_metrics label_names optim_target_modules world_size push_to_hub_token push_to_hub_model_id "
     "bf16_full_eval fp16_full_eval save_total_limit tokenizer eval_delay warmup_ratio num_completions_to_print".split()
 )
+# Arguments of a trainer that moved into no config, with what to use.
+WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
 # Names that `trl` no longer has, with what to use.
 GONE_NAMES = {
     "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
@@ -64,22 +72,7 @@ GONE_NAMES = {
     "DPOScriptArguments": "ScriptArguments",
     "get_kbit_device_map": "accelerate's PartialState().local_process_index",
 }
-# What `from trl import` finds today beside what the tables have.
-TRL_TODAY = set(
-    "BEMACallback DPOConfig DPOTrainer DatasetMixtureConfig DistillationConfig DistillationTrainer GRPOConfig "
-    "GRPOTrainer KTOConfig KTOTrainer LogCompletionsCallback ModelConfig RLOOConfig RLOOTrainer RewardConfig "
-    "RewardTrainer RichProgressCallback SFTConfig SFTTrainer ScriptArguments SyncRefModelCallback TrlParser "
-    "WeaveCallback add_response_schema apply_chat_template chat_template_utils clone_chat_template "
-    "create_reference_model data_utils extract_prompt get_dataset get_peft_config get_quantization_config "
-    "get_training_chat_template init_zero_verbose is_conversational is_conversational_from_value "
-    "maybe_apply_chat_template maybe_convert_to_chatml maybe_extract_prompt maybe_unpair_preference_dataset models "
-    "pack_dataset prepare_multimodal_messages scripts supports_tool_calling trainer unpair_preference_dataset".split()
-)
-# Trainers that are gone -> (where to go, {setting of that script: TRL's names})
-GONE_TRAINERS = {
-    "PPOTrainer": "scripts/ppo_train.py",
-    "PPOv2Trainer": "scripts/ppo_train.py",
-}
+# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
 CARRIED = {
     "lr": ("learning_rate",),
     "kl_coef": ("kl_coef", "init_kl_coef"),

@@ -3,11 +3,10 @@
 import ast
 import json
 
+from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Report, Row, by_hand
 from programs.migrate.job_files import YamlJob
-from programs.migrate.python_source import PythonSource
-from programs.migrate.trl_arguments import planned
-from programs.migrate.trl_prompts import text_as_it_is
+from programs.migrate.trl_config import old_trainer, planned
 from programs.migrate.trl_run import TrlRun
 
 SIGNS = {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig"} | {
@@ -32,11 +31,9 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
 
 
 def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
-    words = {word.key: word for word in job.words}
-    limit = run.value("max_prompt_length")
-    added = []
+    words, added = {word.key: word for word in job.words}, []
     for name, change in planned(run, report).items():
-        text = None if change.text is None else json.dumps(ast.literal_eval(str(eval_product(change.text))))
+        text = None if change.text is None else json.dumps(run.source.value(ast.parse(change.text, mode="eval").body))
         if name in words and text is None:
             job.remove(words[name], change.row, report)
         elif name in words:
@@ -44,22 +41,13 @@ def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
         elif text is not None:
             added.append((change.new_name or name, text, change.row))
     job.add(added, report)
-    if "max_prompt_length" in words:
-        job.remove(words["max_prompt_length"], Row("", "0.28", "max_prompt_length is gone", "an error"), report)
-    if limit:
-        nearest = "the class that migrate.py puts into a script, or rows that are short enough"
-        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
-    if text_as_it_is(run, "", {}, {}):
-        nearest = "the class that migrate.py puts into a script"
+    nearest = "the class that migrate.py puts into a script"
+    if limit := run.value("max_prompt_length"):
+        nearest_rows = f"{nearest}, or rows that are short enough"
+        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest_rows)
+    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest)
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
-            row = Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32")
-            job.rename(word, key, None, row, report)
-
-
-def eval_product(text: str) -> str:
-    """A product of two numbers as its value."""
-    first, times, second = text.partition(" * ")
-    return str(int(first) * int(second)) if times and first.isdigit() and second.isdigit() else text
+            job.rename(word, key, None, Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32"), report)

@@ -1,0 +1,148 @@
+"""What becomes of the settings of a TRL run: names that are gone, defaults that changed, prompts that were cut."""
+
+import ast
+
+from programs.migrate.edits import Change, Report, Row
+from programs.migrate.tables import ABSENT, changes, default_at, gone_entry, newest, since_of
+from programs.migrate.trl_meanings import MEANINGS
+from programs.migrate.trl_names import BESIDE_THE_RUN, LOSSLESS, SAMPLING
+from programs.migrate.trl_run import UNKNOWN, TrlRun
+
+ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
+SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
+CLASS = '''
+class {name}({base}):
+    """Made as by TRL {version}."""
+
+'''
+SAMPLED = """
+    def _tokenize_prompts(self, prompts):
+        if isinstance(prompts[0], str):
+            ids, images, fields = self.processing_class(text=prompts{special})["input_ids"], None, {}
+        else:
+            ids, images, fields = super()._tokenize_prompts(prompts)
+        return {rows}, images, fields
+"""
+PAIRED = """
+    def _prepare_dataset(self, *args, **kwargs):
+        rows = super()._prepare_dataset(*args, **kwargs)
+        return rows.map(lambda row: {{cuts}})
+"""
+TEXTS = """
+    def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
+        text = formatting_func or (lambda row: row[args.dataset_text_field])
+        rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
+        return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
+"""
+
+
+def python(value) -> str:
+    """A default of a table as source."""
+    if isinstance(value, dict) and set(value) == {"expr"}:
+        return value["expr"]
+    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
+
+
+def is_same(name: str, old, new) -> bool:
+    """Whether two defaults mean the same."""
+    if (type(old) is type(new) and old == new) or (isinstance(new, list) and new == [old]):
+        return True
+    return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)
+
+
+def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
+    """What becomes of the arguments that the script gives and that are gone."""
+    plan = {}
+    for name in [n for n in run.nodes if n not in ELSEWHERE and n not in run.of_trainer]:
+        gone = gone_entry(run.config, name)
+        if not gone:
+            continue
+        since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
+        if new and new not in run.arguments:
+            plan[name] = Change(text, Row(f"{new}={text}", since, f"the new name of {name}", "TypeError"), new)
+            continue
+        is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
+        plan[name] = Change(None, Row("", since, f"{name} is gone{', and the run is the same' * (not is_lost)}"))
+        if is_lost:
+            place = run.source.place(run.source.start(run.nodes[name]))
+            report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
+    return plan
+
+
+def default_changes(run: TrlRun) -> dict[str, Change]:
+    """Defaults that changed and that the script does not give, with their old values."""
+    tables, plan = changes("trl")["configs"], {}
+    for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
+        old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
+        is_absent = old is ABSENT or new is ABSENT
+        if is_absent or run.has(name) or name in BESIDE_THE_RUN or is_same(name, old, new) or is_idle(run, name):
+            continue
+        row = Row(f"{name}={python(old)}", since_of(run.config, name, run.version), "its default then", python(new))
+        plan[name] = Change(python(old), row)
+    return plan
+
+
+def is_idle(run: TrlRun, name: str) -> bool:
+    """Whether a setting cannot act beside what the script gives."""
+    switches = {"vllm_": "use_vllm", "ref_model_": "sync_ref_model", "packing_strategy": "packing"}
+    switch = next((switches[start] for start in switches if name.startswith(start)), None)
+    if switch:
+        return not run.is_on(switch)
+    if name == "use_bias_correction_kl":
+        return run.value("beta") == 0
+    if name == "bf16":
+        return run.has("fp16") and run.value("fp16") is not False
+    if name == "f_alpha_divergence_coef":
+        return "alpha" not in str(run.value("f_divergence_type")).lower()
+    return name == "logging_steps" and run.value("logging_strategy") in ("epoch", "no")
+
+
+def planned(run: TrlRun, report: Report) -> dict[str, Change]:
+    """{argument: what becomes of it}, with those to add."""
+    plan = given_changes(run, report) | default_changes(run)
+    for meaning in MEANINGS:
+        plan |= dict(meaning(run, report))
+    for name in ("max_prompt_length", "max_target_length"):
+        if run.in_config(name):
+            plan[name] = Change(None, Row("", "0.28", f"no trainer has {name}", "TypeError"))
+    return plan
+
+
+def prompt_limit(run: TrlRun):
+    """(Tokens that the old version cut prompts to or None, their source)."""
+    limit = run.value("max_prompt_length")
+    if run.config == "DPOConfig" and limit is None and run.before("0.12"):
+        limit = 128
+    return (None if limit == -1 else limit), run.text("max_prompt_length") if limit is UNKNOWN else str(limit)
+
+
+def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
+    """(Name's end, body) of a class that makes prompts or texts as the old version did; None without a difference.
+
+    `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
+    """
+    limit, shown = prompt_limit(run)
+    if run.config in SAMPLING and run.before("0.29") and (limit is not None or run.before("0.26")):
+        special = ", add_special_tokens=False" if run.before("0.26") else ""
+        cut = f"({shown} or 0)" if limit is UNKNOWN else shown
+        rows = "ids" if limit is None else f"[row[-{cut}:] for row in ids]"
+        return "WithCutPrompts", SAMPLED.replace("{special}", special).replace("{rows}", rows)
+    if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
+        cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
+        if run.value("max_completion_length") not in (None, -1):
+            answer = run.text("max_completion_length")
+            cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
+        return "WithCutPrompts", PAIRED.replace("{cuts}", cuts)
+    if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
+        return "WithoutEndToken", TEXTS
+    return None
+
+
+def offer_to_read(run: TrlRun) -> str:
+    """What to do about a dictionary that is spread and not seen."""
+    source, name = run.source, run.source.code(run.unseen[0])
+    if any(isinstance(n, ast.Dict) or source.name_of(n) == "dict" for n in source.assigned.get(name, [])):
+        return f"one dictionary {name} with all settings, which nothing changes later"
+    texts = [n.value for n in ast.walk(source.resolved(run.unseen[0])) if isinstance(n, ast.Constant)]
+    file = next((text for text in texts if str(text).endswith((".yaml", ".yml", ".json"))), "FILE.yaml")
+    return f"migrate.py {file} --config_class {run.config} --from trl=={run.version} --out NEW.yaml, with what it has"
