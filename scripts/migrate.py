@@ -30,23 +30,23 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #       666-797  tables        Rows of CSV and TSV files: the separator, the header, and the cells below it
 #       800-939  nested rows   Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
 #      942-1075  rows          Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1078-1156  verl keys     Keys of verl's configuration: all of today's, and what older guides have
-#     1159-1467  edits         Edits of a text at its places, each with the line of the table that says why
-#     1470-2337  tables        What changed between the versions of TRL and verl: tables read from their packages, by …
-#     2340-2429  trl names     Trainers of TRL, and names that are gone with what takes their place
-#     2432-2499  trl run       A TRL run as one version of it reads a script: given arguments, and that version's …
-#     2502-2643  trl meanings  What no default shows: how an old TRL counted, sampled and summed, said in today's …
-#     2646-2785  trl config    What becomes of the settings of a TRL run: names that are gone, defaults that changed, …
-#     2788-2860  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
-#     2863-2943  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
-#     2946-3246  trl script    A script that trains with TRL: its trainers, their configs and their imports
-#     3249-3325  versions      Which version of a package a file was written for: a pin, or the names that it uses
-#     3328-3423  effective     What a run comes to: its settings under the old version and under the newest, side by …
-#     3426-3612  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
-#     3615-3658  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3661-3873  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3876-4038  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
-#     4041-4255  command       The command line: what is read, what is written, what is said
+#     1078-1155  verl keys     Keys of verl's configuration: all of today's, and what older guides have
+#     1158-2025  tables        What changed between the versions of TRL and verl: tables read from their packages, by …
+#     2028-2369  edits         Edits of a text at its places, each with the line of the table that says why
+#     2372-2440  trl names     Trainers of TRL, and names that are gone with what takes their place
+#     2443-2499  trl run       A TRL run as one version of it reads a script: given arguments, and that version's …
+#     2502-2603  trl meanings  What no default shows: how an old TRL counted, sampled and summed, said in today's …
+#     2606-2733  trl config    What becomes of the settings of a TRL run: names that are gone, defaults that changed, …
+#     2736-2799  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
+#     2802-2873  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
+#     2876-3155  trl script    A script that trains with TRL: its trainers, their configs and their imports
+#     3158-3234  versions      Which version of a package a file was written for: a pin, or the names that it uses
+#     3237-3332  effective     What a run comes to: its settings under the old version and under the newest, side by …
+#     3335-3521  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
+#     3524-3567  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3570-3781  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3784-3946  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
+#     3949-4163  command       The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -1079,7 +1079,6 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
 
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 FSDP, CORRECTION = f"{ACTOR}.fsdp_config", "algorithm.rollout_correction"
-OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
 
 # What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
@@ -1154,317 +1153,6 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
-
-
-# ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
-
-BY_HAND = r"""{
-"batch": {"since": "0.15",
-  "why": "sizes of batches counted prompts, each with num_generations completions",
-  "otherwise": "counts completions",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335",
-  "what": "the batch",
-  "as_before": "per_device_train_batch_size = prompts * num_generations"},
-"temperature": {"since": "0.16",
-  "why": "it sampled at the temperature; the loss's log-probs were not divided by it",
-  "otherwise": "log-probs divided by it",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15",
-  "what": "temperature in the loss",
-  "as_before": "temperature=1.0, generation_kwargs={\"temperature\": …}"},
-"top_k": {"since": "0.16",
-  "why": "transformers, not vLLM, samples from 50 tokens where nothing is said",
-  "otherwise": "all tokens",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331",
-  "what": "top-k where nothing is said",
-  "as_before": "top_k=50"},
-"top_k_none": {"since": "0.27",
-  "why": "None was all tokens",
-  "otherwise": "that of the model's generation config",
-  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
-"mean_of_completions": {"since": "0.17",
-  "why": "the loss was the mean over each completion",
-  "otherwise": "dapo",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15",
-  "what": "the loss's mean",
-  "as_before": "loss_type=\"grpo\""},
-"mean_of_tokens": {"since": "0.17",
-  "why": "the loss was the mean over the tokens of the micro-batch",
-  "otherwise": "dapo",
-  "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932",
-  "what": "the loss's mean",
-  "as_before": "loss_type=\"bnpo\""},
-"kl": {"since": "1.10",
-  "why": "the KL was k3 alone",
-  "otherwise": "k3 times the importance ratio",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454",
-  "what": "the KL's form",
-  "as_before": "use_bias_correction_kl=False"},
-"vllm_correction": {"since": "0.23",
-  "why": "nothing corrected for the sampler",
-  "otherwise": "weights of sequences outside the bound are 0",
-  "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting",
-  "what": "samples of vLLM",
-  "as_before": "vllm_importance_sampling_correction=False"},
-"vllm_correction_mode": {"since": "0.26",
-  "why": "weights were bounded token by token",
-  "otherwise": "sequence_mask",
-  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541"},
-"vllm_server": {"since": "0.18",
-  "why": "vLLM was a server",
-  "otherwise": "colocate",
-  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627"},
-"padding": {"since": "0.15",
-  "why": "left pads were tokens to the loss's model: the same only where a batch's prompts have one length",
-  "otherwise": "masked",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432",
-  "what": "padding in the loss",
-  "as_before": ""},
-"reference": {"since": "0.18",
-  "why": "the reference was a copy of the model object: another one if it changed after loading",
-  "otherwise": "loaded from the model's path",
-  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
-  "what": "the reference",
-  "as_before": ""},
-"prompts": {"since": "0.28",
-  "why": "prompts were cut on the left, to 512 tokens before 0.26 where nothing was said",
-  "otherwise": "whole prompts",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383",
-  "what": "long prompts",
-  "as_before": ""},
-"rloo": {"since": "0.22",
-  "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
-  "otherwise": "the loop of GRPO, with the mean of the others as baseline",
-  "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414",
-  "what": "RLOO",
-  "as_before": ""},
-"dpo_length": {"since": "0.12",
-  "why": "the length where nothing was said",
-  "otherwise": "1024",
-  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665",
-  "what": "DPO's length",
-  "as_before": "max_length=512"},
-"wrapped": {"since": "0.19",
-  "why": "packing cut one long text into pieces",
-  "otherwise": "bfd",
-  "source": "TRL 0.18.2 trl/data_utils.py:475",
-  "what": "SFT's packing",
-  "as_before": "packing_strategy=\"wrapped\""},
-"end_token": {"since": "0.16",
-  "why": "texts got no end token",
-  "otherwise": "another text",
-  "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none",
-  "what": "the end of SFT's texts",
-  "as_before": ""},
-"dropout": {"since": "0.14",
-  "why": "dropout was on",
-  "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout"},
-"precision": {"since": "transformers 5.0",
-  "why": "the default then",
-  "otherwise": "that of the checkpoint",
-  "source": "transformers 4.57.6 transformers/modeling_utils.py:2445",
-  "what": "precision where nothing is said",
-  "as_before": "dtype=\"float32\""},
-"kl_in_reward": {"since": "0.4",
-  "why": "the KL was in the reward unless a KL loss was used",
-  "otherwise": "no KL",
-  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882",
-  "what": "the KL in the reward",
-  "as_before": "algorithm.use_kl_in_reward=True"},
-"dual_clip": {"since": "0.4",
-  "why": "there was no second bound for negative advantages",
-  "otherwise": "3.0",
-  "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272",
-  "what": "dual clip",
-  "as_before": "actor_rollout_ref.actor.clip_ratio_c=1000000000.0"},
-"data_seed": {"since": "0.6",
-  "why": "the order of the rows had the seed 1",
-  "otherwise": "another order in each run",
-  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327",
-  "what": "order of the rows",
-  "as_before": "data.seed=1"},
-"overlong": {"since": "0.3",
-  "why": "overlong prompts were left out",
-  "otherwise": "an error",
-  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469",
-  "what": "overlong prompts",
-  "as_before": "data.filter_overlong_prompts=True"},
-"micro_batch": {"since": "0.4",
-  "why": "it counted all GPUs of the job, divided by their number",
-  "otherwise": "deprecated",
-  "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125",
-  "what": "ppo_micro_batch_size and its like",
-  "as_before": "the keys that end with _per_gpu"},
-"token_mean": {"since": "0.7",
-  "why": "token-mean was over a micro-batch: the same only where a mini-batch is one of them, on one GPU",
-  "otherwise": "over the mini-batch",
-  "source": "verl 0.6.1 verl/trainer/ppo/core_algos.py",
-  "what": "token-mean",
-  "as_before": ""},
-"sft_length": {"since": "0.13",
-  "why": "the length was the model's longest, at most 1024: the same where the model has 1024 positions",
-  "otherwise": "1024",
-  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307",
-  "what": "SFT's length",
-  "as_before": "max_length"},
-"end_token_of_chat": {"since": "0.17",
-  "why": "messages got an end token behind a chat template that ends with another one, as with a line break",
-  "otherwise": "none",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521"},
-"whole_text": {"since": "0.17",
-  "why": "the loss was over prompt and completion",
-  "otherwise": "over the completion, for rows with both columns",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
-  "what": "SFT on prompt and completion",
-  "as_before": "completion_only_loss=False"}
-}
-"""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table of changes."""
-
-    setting: str  # what the new file says
-    since: str  # the version that changed it
-    why: str
-    otherwise: str = ""  # what today's package would do without the change
-    source: str = ""  # file and line of the old package, where no signature shows it
-
-
-def by_hand(setting: str, rule: str) -> Row:
-    """The line of the table for a rule of by_hand.json."""
-    entry = json.loads(BY_HAND)[rule]
-    return Row(setting, *(entry[name] for name in ("since", "why", "otherwise", "source")))
-
-
-@dataclass(frozen=True)
-class Change:
-    """What becomes of an argument; `text` is None where it goes."""
-
-    text: str | None
-    row: Row
-    new_name: str = ""
-
-
-def changed(name: str, text: str, rule: str) -> tuple[str, Change]:
-    """An argument that the new script has to give, by a rule of by_hand.json."""
-    return name, Change(text, by_hand(f"{name}={text}", rule))
-
-
-@dataclass(frozen=True)
-class Edit:
-    """`text` in the place of [start, end) of a file; an insertion where both are the same."""
-
-    start: int
-    end: int
-    text: str
-    row: Row | None = None  # None belongs to the edit before it
-
-
-@dataclass
-class Report:
-    """What a migration changes, cannot express, and cannot see."""
-
-    edits: list[Edit] = field(default_factory=list)
-    impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
-    notes: list[str] = field(default_factory=list)
-
-    def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        edit = Edit(start, end, text, row)
-        if start == end or edit not in self.edits:  # two configs may share a dictionary
-            self.edits.append(edit)
-
-    def refuse(self, line, setting: str, why: str, nearest: str) -> None:
-        entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}
-        if entry not in self.impossible:
-            self.impossible.append(entry)
-
-    def note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def rows(self, place) -> list[dict]:
-        """The table, in the order of the file; `place` gives the line of an offset."""
-        ordered = sorted((e for e in self.edits if e.row), key=lambda e: e.start)
-        return [{"line": place(e.start), **asdict(e.row)} for e in ordered]
-
-
-def edited(text: str, edits: list[Edit]) -> str:
-    """The text with the edits; those at one place follow one another."""
-    parts, at = [], 0
-    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
-        parts += [text[at : edit.start], edit.text]
-        at = max(at, edit.end)
-    return "".join(parts) + text[at:]
-
-
-def edited_source(source: PythonSource, edits: list[Edit]) -> str:
-    """A script or notebook with the edits; a notebook without the outputs of the cells that changed."""
-    if not source.notebook:
-        return edited(source.text, edits)
-    for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
-        inside = [Edit(e.start - start, e.end - start, e.text) for e in edits if start <= e.start < end]
-        if inside:
-            cell["source"] = edited(source.text[start : end - 1], inside).splitlines(keepends=True)
-            cell["outputs"], cell["execution_count"] = [], None
-    indent = re.match(r"\{\s*\n( *)", source.raw)
-    ending = "\n" if source.raw.endswith("\n") else ""
-    return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
-
-
-def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[str, Change], report: Report) -> None:
-    """Rename, replace or cut the arguments that a plan names."""
-    for name, change in plan.items():
-        argument = given.get(name)
-        if argument and change.text is None:
-            report.edit(*removal(source.text, argument), "", change.row)
-        elif argument:
-            new = change.new_name or name
-            text = f'"{new}": {change.text}' if argument.quoted else f"{new}={change.text}"
-            report.edit(argument.start, argument.end, text, change.row)
-
-
-def removal(text: str, argument: Argument) -> tuple[int, int]:
-    """What to cut with an argument: its comma, and its line where it stands alone on it."""
-    start, end = argument.start, argument.end
-    after = re.compile(r"\s*,").match(text, end)
-    if not after:  # the last one: the comma before it goes
-        before = re.search(r",\s*$", text[:start])
-        return (before.start(), end) if before else (start, end)
-    line = text.rfind("\n", 0, start) + 1
-    rest = re.compile(r"[ \t]*(#[^\n]*)?\n").match(text, after.end())
-    if not text[line:start].strip() and rest:
-        return line, rest.end()
-    return start, re.compile(r"[ \t]*").match(text, after.end()).end()
-
-
-def add_arguments(source: PythonSource, call, added: dict[str, Change], removed: set[int], report: Report) -> None:
-    """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
-    start, end = source.span(call)
-    kept = [k for k in call.keywords if source.start(k) not in removed]
-    texts = {name: f"{change.new_name or name}={change.text}" for name, change in added.items()}
-    place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
-    line = source.text.rfind("\n", 0, place) + 1
-    indent = re.match(r"[ \t]*", source.text[line:])[0]
-    is_long = place - line + sum(map(len, texts.values())) > 110 and "\n" not in source.text[start:end]
-    break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
-    for number, (name, text) in enumerate(texts.items()):
-        if kept:
-            text = f"{text},{break_}"
-        elif call.args or number:
-            text = f",{break_}{text}"
-        report.edit(place, place, text, added[name].row)
-
-
-def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
-    """Edit the arguments that a call has, and add the others of a plan."""
-    given = source.arguments(call)[0]
-    edit_arguments(source, given, plan, report)
-    added = {name: change for name, change in plan.items() if name not in given and change.text is not None}
-    removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
-    if added:
-        add_arguments(source, call, added, removed, report)
 
 
 # ----------------------------------------------------------------------------- tables (src/programs/migrate/tables.py)
@@ -2337,6 +2025,350 @@ def since_of(config: str, name: str, version: str) -> str:
     return later[0] if later else newest("trl")
 
 
+# ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
+
+BY_HAND = r"""{
+"batch": {
+  "what": "the batch", "since": "0.15",
+  "why": "sizes of batches counted prompts, each with num_generations completions",
+  "otherwise": "counts completions", "as_before": "per_device_train_batch_size = prompts * num_generations",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
+"temperature": {
+  "what": "temperature in the loss", "since": "0.16",
+  "why": "it sampled at the temperature; the loss's log-probs were not divided by it",
+  "otherwise": "log-probs divided by it", "as_before": "temperature=1.0, generation_kwargs={\"temperature\": …}",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15"},
+"top_k": {
+  "what": "top-k where nothing is said", "since": "0.16",
+  "why": "transformers, not vLLM, samples from 50 tokens where nothing is said",
+  "otherwise": "all tokens", "as_before": "top_k=50",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331"},
+"top_k_none": {
+  "since": "0.27",
+  "why": "None was all tokens",
+  "otherwise": "that of the model's generation config",
+  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
+"mean_of_completions": {
+  "what": "the loss's mean", "since": "0.17",
+  "why": "the loss was the mean over each completion",
+  "otherwise": "dapo",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15",
+  "configs": ["GRPOConfig"], "before": "0.16",
+  "setting": "loss_type", "value": "\"grpo\""},
+"mean_of_tokens": {
+  "what": "the loss's mean", "since": "0.17",
+  "why": "the loss was the mean over the tokens of the micro-batch",
+  "otherwise": "dapo",
+  "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932",
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.17",
+  "setting": "loss_type", "value": "\"bnpo\""},
+"kl": {
+  "what": "the KL's form", "since": "1.10",
+  "why": "the KL was k3 alone",
+  "otherwise": "k3 times the importance ratio",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454",
+  "configs": ["GRPOConfig"], "before": "0.26", "when": "beta",
+  "setting": "use_bias_correction_kl", "value": "False"},
+"vllm_correction": {
+  "what": "samples of vLLM", "since": "0.23",
+  "why": "samples of vLLM were trained on as if the trainer had drawn them",
+  "otherwise": "weights of sequences outside the bound are 0",
+  "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting",
+  "configs": ["GRPOConfig"], "before": "0.23", "when": "use_vllm",
+  "setting": "vllm_importance_sampling_correction", "value": "False"},
+"vllm_correction_mode": {
+  "since": "0.26",
+  "why": "weights were bounded token by token",
+  "otherwise": "sequence_mask",
+  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541",
+  "configs": ["GRPOConfig"], "first": "0.23", "before": "0.26", "when": "use_vllm",
+  "setting": "vllm_importance_sampling_mode", "value": "\"token_truncate\""},
+"vllm_server": {
+  "since": "0.18",
+  "why": "vLLM was a server",
+  "otherwise": "colocate",
+  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627",
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "when": "use_vllm",
+  "setting": "vllm_mode", "value": "\"server\""},
+"padding": {
+  "what": "padding in the loss", "since": "0.15",
+  "why": "left pads were tokens to the loss's model: the same only where a batch's prompts have one length",
+  "otherwise": "masked",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432",
+  "configs": ["GRPOConfig"], "before": "0.15"},
+"reference": {
+  "what": "the reference", "since": "0.18",
+  "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
+  "otherwise": "loaded from the model's path",
+  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
+  "configs": ["GRPOConfig"], "before": "0.18", "when": "beta"},
+"prompts": {
+  "what": "long prompts", "since": "0.28",
+  "why": "prompts were cut on the left, to 512 tokens before 0.26 where nothing was said",
+  "otherwise": "whole prompts",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
+"rloo": {
+  "what": "RLOO", "since": "0.22",
+  "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
+  "otherwise": "the loop of GRPO, with the mean of the others as baseline",
+  "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
+"dpo_length": {
+  "what": "DPO's length", "since": "0.12",
+  "why": "the length where nothing was said",
+  "otherwise": "1024",
+  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665",
+  "configs": ["DPOConfig"], "before": "0.12", "unless": "max_length",
+  "setting": "max_length", "value": "512"},
+"wrapped": {
+  "what": "SFT's packing", "since": "0.19",
+  "why": "packing cut one long text into pieces",
+  "otherwise": "bfd",
+  "source": "TRL 0.18.2 trl/data_utils.py:475",
+  "configs": ["SFTConfig", "GKDConfig"], "before": "0.19", "when": "packing",
+  "setting": "packing_strategy", "value": "\"wrapped\""},
+"end_token": {
+  "what": "the end of SFT's texts", "since": "0.16",
+  "why": "texts got no end token",
+  "otherwise": "another text",
+  "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
+"dropout": {
+  "since": "0.14",
+  "why": "dropout was on",
+  "otherwise": "True",
+  "source": "the config of that version, which has no disable_dropout",
+  "configs": ["RewardConfig"], "before": "0.14", "unless": "disable_dropout",
+  "setting": "disable_dropout", "value": "False"},
+"precision": {
+  "what": "precision where nothing is said", "since": "transformers 5.0",
+  "why": "the default then",
+  "otherwise": "that of the checkpoint", "as_before": "dtype=\"float32\"",
+  "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
+"kl_in_reward": {
+  "package": "verl", "what": "the KL in the reward", "since": "0.4",
+  "why": "the KL was in the reward unless a KL loss was used",
+  "otherwise": "no KL", "as_before": "algorithm.use_kl_in_reward=True",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882"},
+"dual_clip": {
+  "package": "verl", "what": "dual clip", "since": "0.4",
+  "why": "there was no second bound for negative advantages",
+  "otherwise": "3.0",
+  "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272",
+  "before": "0.4",
+  "setting": "actor_rollout_ref.actor.clip_ratio_c", "value": "1000000000.0"},
+"data_seed": {
+  "package": "verl", "what": "order of the rows", "since": "0.6",
+  "why": "the order of the rows had the seed 1",
+  "otherwise": "another order in each run",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327",
+  "before": "0.6",
+  "setting": "data.seed", "value": "1"},
+"overlong": {
+  "package": "verl", "what": "overlong prompts", "since": "0.3",
+  "why": "overlong prompts were left out",
+  "otherwise": "an error",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469",
+  "before": "0.3",
+  "setting": "data.filter_overlong_prompts", "value": "True"},
+"micro_batch": {
+  "package": "verl", "what": "ppo_micro_batch_size and its like", "since": "0.4",
+  "why": "it counted all GPUs of the job, divided by their number",
+  "otherwise": "deprecated", "as_before": "the keys that end with _per_gpu",
+  "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
+"token_mean": {
+  "package": "verl", "what": "token-mean", "since": "0.7",
+  "why": "token-mean was over a micro-batch: the same only where a mini-batch is one of them, on one GPU",
+  "otherwise": "over the mini-batch",
+  "source": "verl 0.6.1 verl/trainer/ppo/core_algos.py",
+  "before": "0.7"},
+"sft_length": {
+  "what": "SFT's length", "since": "0.13",
+  "why": "the length was the model's longest, at most 1024: the same where the model has 1024 positions",
+  "otherwise": "1024", "as_before": "max_length",
+  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307",
+  "configs": ["SFTConfig"], "before": "0.13", "unless": "max_seq_length"},
+"end_token_of_chat": {
+  "since": "0.17",
+  "why": "messages got an end token behind a chat template that ends with another one, as with a line break",
+  "otherwise": "none",
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521",
+  "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
+"whole_text": {
+  "what": "SFT on prompt and completion", "since": "0.17",
+  "why": "the loss was over prompt and completion",
+  "otherwise": "over the completion, for rows with both columns",
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
+  "configs": ["SFTConfig"], "before": "0.17", "unless": "DataCollatorForCompletionOnlyLM",
+  "setting": "completion_only_loss", "value": "False"},
+"vllm_device": {
+  "since": "0.16",
+  "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
+  "otherwise": "",
+  "source": "the config of that version, which has vllm_device",
+  "configs": ["GRPOConfig"], "before": "0.16", "when": "use_vllm"},
+"dropout_kto": {
+  "since": "0.12",
+  "why": "dropout was on",
+  "otherwise": "True",
+  "source": "the config of that version, which has no disable_dropout",
+  "configs": ["KTOConfig"], "before": "0.12", "unless": "disable_dropout",
+  "setting": "disable_dropout", "value": "False"}
+}
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of changes."""
+
+    setting: str  # what the new file says
+    since: str  # the version that changed it
+    why: str
+    otherwise: str = ""  # what today's package would do without the change
+    source: str = ""  # file and line of the old package, where no signature shows it
+
+
+def by_hand(setting: str, rule: str) -> Row:
+    """The line of the table for a rule of by_hand.json."""
+    entry = json.loads(BY_HAND)[rule]
+    return Row(setting, *(entry[name] for name in ("since", "why", "otherwise", "source")))
+
+
+def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
+    """The rules with a setting or a note that hold for a version of a package."""
+    rules = [(rule, entry) for rule, entry in json.loads(BY_HAND).items() if entry.get("package", "trl") == package]
+    at = numbers(version)
+    return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of an argument; `text` is None where it goes."""
+
+    text: str | None
+    row: Row
+    new_name: str = ""
+
+
+def changed(name: str, text: str, rule: str) -> tuple[str, Change]:
+    """An argument that the new script has to give, by a rule of by_hand.json."""
+    return name, Change(text, by_hand(f"{name}={text}", rule))
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`text` in the place of [start, end) of a file; an insertion where both are the same."""
+
+    start: int
+    end: int
+    text: str
+    row: Row | None = None  # None belongs to the edit before it
+
+
+@dataclass
+class Report:
+    """What a migration changes, cannot express, and cannot see."""
+
+    edits: list[Edit] = field(default_factory=list)
+    impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
+    notes: list[str] = field(default_factory=list)
+
+    def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
+        edit = Edit(start, end, text, row)
+        if start == end or edit not in self.edits:  # two configs may share a dictionary
+            self.edits.append(edit)
+
+    def refuse(self, line, setting: str, why: str, nearest: str) -> None:
+        entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}
+        if entry not in self.impossible:
+            self.impossible.append(entry)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def rows(self, place) -> list[dict]:
+        """The table, in the order of the file; `place` gives the line of an offset."""
+        ordered = sorted((e for e in self.edits if e.row), key=lambda e: e.start)
+        return [{"line": place(e.start), **asdict(e.row)} for e in ordered]
+
+
+def edited(text: str, edits: list[Edit]) -> str:
+    """The text with the edits; those at one place follow one another."""
+    parts, at = [], 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        parts += [text[at : edit.start], edit.text]
+        at = max(at, edit.end)
+    return "".join(parts) + text[at:]
+
+
+def edited_source(source: PythonSource, edits: list[Edit]) -> str:
+    """A script or notebook with the edits; a notebook without the outputs of the cells that changed."""
+    if not source.notebook:
+        return edited(source.text, edits)
+    for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
+        inside = [Edit(e.start - start, e.end - start, e.text) for e in edits if start <= e.start < end]
+        if inside:
+            cell["source"] = edited(source.text[start : end - 1], inside).splitlines(keepends=True)
+            cell["outputs"], cell["execution_count"] = [], None
+    indent = re.match(r"\{\s*\n( *)", source.raw)
+    ending = "\n" if source.raw.endswith("\n") else ""
+    return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
+
+
+def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[str, Change], report: Report) -> None:
+    """Rename, replace or cut the arguments that a plan names."""
+    for name, change in plan.items():
+        argument = given.get(name)
+        if argument and change.text is None:
+            report.edit(*removal(source.text, argument), "", change.row)
+        elif argument:
+            new = change.new_name or name
+            text = f'"{new}": {change.text}' if argument.quoted else f"{new}={change.text}"
+            report.edit(argument.start, argument.end, text, change.row)
+
+
+def removal(text: str, argument: Argument) -> tuple[int, int]:
+    """What to cut with an argument: its comma, and its line where it stands alone on it."""
+    start, end = argument.start, argument.end
+    after = re.compile(r"\s*,").match(text, end)
+    if not after:  # the last one: the comma before it goes
+        before = re.search(r",\s*$", text[:start])
+        return (before.start(), end) if before else (start, end)
+    line = text.rfind("\n", 0, start) + 1
+    rest = re.compile(r"[ \t]*(#[^\n]*)?\n").match(text, after.end())
+    if not text[line:start].strip() and rest:
+        return line, rest.end()
+    return start, re.compile(r"[ \t]*").match(text, after.end()).end()
+
+
+def add_arguments(source: PythonSource, call, added: dict[str, Change], removed: set[int], report: Report) -> None:
+    """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
+    start, end = source.span(call)
+    kept = [k for k in call.keywords if source.start(k) not in removed]
+    texts = {name: f"{change.new_name or name}={change.text}" for name, change in added.items()}
+    place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
+    line = source.text.rfind("\n", 0, place) + 1
+    indent = re.match(r"[ \t]*", source.text[line:])[0]
+    is_long = place - line + sum(map(len, texts.values())) > 110 and "\n" not in source.text[start:end]
+    break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
+    for number, (name, text) in enumerate(texts.items()):
+        if kept:
+            text = break_ * (is_long and not number) + f"{text},{break_}"
+        elif call.args or number:
+            text = f",{break_}{text}"
+        report.edit(place, place, text, added[name].row)
+
+
+def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
+    """Edit the arguments that a call has, and add the others of a plan."""
+    given = source.arguments(call)[0]
+    edit_arguments(source, given, plan, report)
+    added = {name: change for name, change in plan.items() if name not in given and change.text is not None}
+    removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
+    if added:
+        add_arguments(source, call, added, removed, report)
+
+
 # ----------------------------------------------------------------------- trl names (src/programs/migrate/trl_names.py)
 
 CONFIGS = {
@@ -2365,31 +2397,18 @@ PLACES = {  # the first arguments of a trainer by their places, as far as they a
 }
 # Of the machine, the log or a format: gone, and the run is the same without them.
 LOSSLESS = set(
-    "chars_per_token dataset_batch_size num_of_sequences use_logits_to_keep use_num_logits_to_keep vllm_device "
-    "vllm_dtype vllm_enable_prefix_caching overwrite_output_dir logging_dir save_safetensors fp16_backend "
-    "half_precision_backend fp16_opt_level use_mps_device jit_mode_eval use_ipex tpu_num_cores tpu_metrics_debug "
-    "past_index ray_scope torchdynamo include_tokens_per_second push_to_hub_organization xpu_backend "
-    "use_legacy_prediction_loop predict_with_generate padding_value label_pad_token_id is_encoder_decoder "
-    "generate_during_eval base_model_attribute_name dataset_num_proc ds3_gather_for_generation infinite "
-    "mp_parameters fsdp_min_num_params sharded_ddp eval_use_gather_object include_inputs_for_metrics "
-    "exp_name vllm_max_model_len local_rank average_tokens_across_devices".split()
+    "base_model_attribute_name chars_per_token dataset_batch_size dataset_num_proc exp_name fp16_backend "
+    "fp16_opt_level fsdp_min_num_params generate_during_eval half_precision_backend include_inputs_for_metrics "
+    "include_tokens_per_second infinite is_encoder_decoder jit_mode_eval label_pad_token_id local_rank logging_dir "
+    "mp_parameters num_of_sequences overwrite_output_dir padding_value past_index push_to_hub_organization ray_scope "
+    "save_safetensors sharded_ddp tpu_metrics_debug tpu_num_cores use_ipex use_legacy_prediction_loop "
+    "use_logits_to_keep use_mps_device use_num_logits_to_keep vllm_device vllm_dtype vllm_enable_prefix_caching".split()
 )
 # Defaults that changed and say nothing of the objective, the sampling, the batch, the prompts or the schedule.
-BESIDE_THE_RUN = LOSSLESS | set(
-    "report_to disable_tqdm debug fsdp fsdp_config fsdp_transformer_layer_cls_to_wrap deepspeed accelerator_config "
-    "hub_private_repo hub_token hub_revision hub_always_push ddp_backend ddp_timeout ddp_broadcast_buffers tf32 "
-    "parallelism_config project trackio_space_id trackio_bucket_id trackio_static_space_id liger_kernel_config "
-    "include_for_metrics include_num_input_tokens_seen log_level log_level_replica evaluation_strategy eval_strategy "
-    "do_train do_eval do_predict use_cpu no_cuda dispatch_batches split_batches torch_compile torch_compile_backend "
-    "torch_compile_mode dataloader_pin_memory dataloader_prefetch_factor dataloader_persistent_workers push_to_hub "
-    "enable_jit_checkpoint restore_callback_states_from_checkpoint save_only_model save_on_each_node "
-    "torch_empty_cache_steps use_liger_kernel use_liger_loss use_liger log_completions_hub_repo model_init_kwargs "
-    "activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing_kwargs vllm_server_timeout "
-    "vllm_gpu_memory_utilization pad_to_multiple_of lr_scheduler_kwargs router_aux_loss_coef trust_remote_code "
-    "f_divergence_type logging_first_step length_column_name output_dir run_name batch_eval_metrics "
-    "dataloader_multiprocessing_context dataloader_in_order eval_on_start vllm_group_port resume_from_checkpoint "
-    "skip_memory_metrics label_names optim_target_modules world_size push_to_hub_token push_to_hub_model_id "
-    "bf16_full_eval fp16_full_eval save_total_limit tokenizer eval_delay warmup_ratio num_completions_to_print".split()
+BESIDE_THE_RUN = set(
+    "average_tokens_across_devices dataloader_prefetch_factor f_divergence_type fsdp hub_private_repo "
+    "include_num_input_tokens_seen lr_scheduler_kwargs output_dir pad_to_multiple_of report_to router_aux_loss_coef "
+    "trackio_space_id vllm_gpu_memory_utilization vllm_server_timeout".split()
 )
 # Arguments of a trainer that moved into no config, with what to use.
 WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
@@ -2398,15 +2417,7 @@ GONE_NAMES = {
     "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
     "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
     "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
-    "AutoModelForSeq2SeqLMWithValueHead": "scripts/ppo_train.py, for models without an encoder",
-    "DPODataCollatorWithPadding": "leaving data_collator out",
-    "RewardDataCollatorWithPadding": "leaving data_collator out",
     "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
-    "DDPOTrainer": "the package diffusers",
-    "AlignPropTrainer": "the package diffusers",
-    "IterativeSFTTrainer": "SFTTrainer",
-    "BestOfNSampler": "generate with num_return_sequences",
-    "LengthSampler": "random.randint",
     "SFTScriptArguments": "ScriptArguments",
     "DPOScriptArguments": "ScriptArguments",
     "get_kbit_device_map": "accelerate's PartialState().local_process_index",
@@ -2453,7 +2464,6 @@ class TrlRun:
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
             self.attributes = source.attributes(call)
-            self.nodes |= fields_of_class(source, source.name_of(call))
         self.nodes |= {name: argument.value for name, argument in self.arguments.items()} | self.of_trainer
         self.nodes |= {name: statement.value for name, statement in self.attributes.items()}
         for name, node in [*self.nodes.items()]:
@@ -2489,19 +2499,21 @@ class TrlRun:
         return numbers(self.version) < numbers(version)
 
 
-def fields_of_class(source: PythonSource, name: str) -> dict[str, ast.expr]:
-    """Defaults of the fields that a class of the file declares, as of a dataclass."""
-    values = {}
-    for item in getattr(source.definitions.get(name), "body", []):
-        if isinstance(item, ast.AnnAssign) and item.value and isinstance(item.target, ast.Name):
-            given = source.arguments(item.value)[0] if isinstance(item.value, ast.Call) else {}
-            values[item.target.id] = given["default"].value if "default" in given else item.value
-    return values
-
-
 # ----------------------------------------------------------------- trl meanings (src/programs/migrate/trl_meanings.py)
 
 Changes = Iterator[tuple[str, Change]]
+
+
+def by_rules(run: TrlRun, report: Report) -> Changes:
+    """The settings and notes of by_hand.json that hold for this config, version and script."""
+    for rule, entry in rules_of("trl", run.version):
+        unless = entry.get("unless", "")
+        is_on = "when" not in entry or run.is_on(entry["when"])
+        if run.config in entry["configs"] and is_on and not run.has(unless) and unless not in run.source.imports:
+            if "setting" in entry:
+                yield changed(entry["setting"], entry["value"], rule)
+            else:
+                report.note(entry["why"])
 
 
 def product(run: TrlRun, first: str, second: str) -> str:
@@ -2517,115 +2529,70 @@ def batch(run: TrlRun, report: Report) -> Changes:
     """GRPO before 0.15: sizes of batches count prompts, each with `num_generations` completions."""
     if run.config != "GRPOConfig" or not run.before("0.15"):
         return
-    report.note(by_hand("", "padding").why)
     yield changed(
         "per_device_train_batch_size", product(run, "per_device_train_batch_size", "num_generations"), "batch"
     )
     if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
-        yield changed(
-            "per_device_eval_batch_size", product(run, "per_device_eval_batch_size", "num_generations"), "batch"
-        )
+        text = product(run, "per_device_eval_batch_size", "num_generations")
+        yield changed("per_device_eval_batch_size", text, "batch")
 
 
 def sampling(run: TrlRun, report: Report) -> Changes:
-    """Sampling by default, and log-probs that the temperature did not divide."""
+    """Sampling by default, log-probs that the temperature did not divide, and the server of vLLM."""
     if run.config != "GRPOConfig":
         return
     vllm = run.value("use_vllm")
-    if run.before("0.16"):
-        if run.value("temperature") != 1.0:
-            kwargs = f'{{"temperature": {run.text("temperature")}}}'
-            if run.has("generation_kwargs"):
-                kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
-            yield changed("temperature", "1.0", "temperature")
-            yield changed("generation_kwargs", kwargs, "temperature")
-        if vllm is not True:
-            yield changed("top_k", f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50", "top_k")
-    elif run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
+    if run.before("0.16") and run.value("temperature") != 1.0:
+        kwargs = f'{{"temperature": {run.text("temperature")}}}'
+        if run.has("generation_kwargs"):
+            kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
+        yield changed("temperature", "1.0", "temperature")
+        yield changed("generation_kwargs", kwargs, "temperature")
+    if run.before("0.16") and vllm is not True:
+        yield changed("top_k", f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50", "top_k")
+    elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
         yield changed("top_k", "0", "top_k_none")
-
-
-def loss(run: TrlRun, report: Report) -> Changes:
-    """Aggregation before it had a name, the KL without the importance ratio."""
-    if run.config != "GRPOConfig":
-        return
-    if run.before("0.16"):
-        yield changed("loss_type", '"grpo"', "mean_of_completions")
-    elif run.before("0.17"):
-        yield changed("loss_type", '"bnpo"', "mean_of_tokens")
-    if run.before("0.26") and run.value("beta") != 0:
-        yield changed("use_bias_correction_kl", "False", "kl")
-
-
-def engine(run: TrlRun, report: Report) -> Changes:
-    """Where vLLM runs, and samples of it without a correction."""
-    if run.config not in SAMPLING or not run.is_on("use_vllm"):
-        return
-    if run.before("0.16"):
-        report.note("vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server")
-    elif run.before("0.18"):
-        yield changed("vllm_mode", '"server"', "vllm_server")
     by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
-    if by_default or run.value("vllm_mode") == "server":
+    if run.is_on("use_vllm") and (by_default or run.value("vllm_mode") == "server"):
         report.note("the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)")
-    if run.config == "GRPOConfig" and run.before("0.23"):
-        yield changed("vllm_importance_sampling_correction", "False", "vllm_correction")
-    elif run.config == "GRPOConfig" and run.before("0.26"):
-        yield changed("vllm_importance_sampling_mode", '"token_truncate"', "vllm_correction_mode")
 
 
 def schedule(run: TrlRun, report: Report) -> Changes:
     """The share of warmup steps; fewer names for the same."""
     since = "transformers 5.0"
     if run.has("warmup_ratio"):
-        steps, ratio = run.value("warmup_steps"), run.value("warmup_ratio")
-        text = run.text("warmup_ratio")
-        if run.has("warmup_steps") and steps not in (0, UNKNOWN):
+        ratio, text = run.value("warmup_ratio"), run.text("warmup_ratio")
+        row = Row(f"warmup_steps={text}", since, "warmup_steps below 1 is the share", "TypeError")
+        if run.has("warmup_steps") and run.value("warmup_steps") not in (0, UNKNOWN):
             yield "warmup_ratio", Change(None, Row("", since, "warmup_steps won over it", "TypeError"))
         elif ratio is not UNKNOWN and ratio >= 1:
             report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
-            row = Row(f"warmup_steps={text}", since, "warmup_steps below 1 is the share", "TypeError")
             yield "warmup_ratio", Change(text, row, "warmup_steps")
-    if run.has("group_by_length"):
-        text = run.text("group_by_length")
-        text = '"random"' if text == "False" else f'"group_by_length" if {text} else "random"'
-        row = Row(f"train_sampling_strategy={text}", since, "its new name", "TypeError")
-        yield "group_by_length", Change(text, row, "train_sampling_strategy")
-    if run.has("adafactor"):
-        row = Row('optim="adafactor"', since, "its new name", "TypeError")
-        yield "adafactor", Change('"adafactor"' if run.value("adafactor") is True else None, row, "optim")
+    forms = {"group_by_length": ("train_sampling_strategy", '"group_by_length"', '"random"')}
+    forms |= {"adafactor": ("optim", '"adafactor"', '"adamw_torch"')}
+    for name in [name for name in forms if run.has(name)]:
+        (new, on, off), given = forms[name], run.text(name)
+        text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
+        yield name, Change(text, Row(f"{new}={text}", since, "its new name", "TypeError"), new)
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
-    """DPO: the length, the SFT term by its new name, and what is gone."""
-    if run.config != "DPOConfig":
-        return
-    if run.before("0.12") and run.value("max_length") is None:
-        yield changed("max_length", "512", "dpo_length")
-    if run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
-        kinds = run.text("loss_type") if run.has("loss_type") else '"sigmoid"'
+    """DPO: the SFT term by its new name, a loss that is gone."""
+    kinds = run.text("loss_type") if run.has("loss_type") else '"sigmoid"'
+    if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
         row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")
         yield "rpo_alpha", Change(f"[1.0, {run.text('rpo_alpha')}]", row, "loss_weights")
         yield "loss_type", Change(f'[{kinds}, "sft"]', row)
-    if "kto_pair" in str(run.value("loss_type")):
+    if run.config == "DPOConfig" and "kto_pair" in kinds:
         report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
 
 def supervised(run: TrlRun, report: Report) -> Changes:
-    """SFT: what the loss is over, packing that cut one long text, the average over micro-batches."""
+    """SFT: a way of packing that is gone, the average over micro-batches."""
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
-    if run.config == "SFTConfig" and run.before("0.17"):
-        if "DataCollatorForCompletionOnlyLM" not in run.source.imports:
-            yield changed("completion_only_loss", "False", "whole_text")
-        if not run.before("0.16"):
-            report.note(by_hand("", "end_token_of_chat").why)
-    if run.config == "SFTConfig" and run.before("0.13") and run.value("max_seq_length") is None:
-        report.note(by_hand("", "sft_length").why)
-    if run.is_on("packing") and run.before("0.19"):
-        yield changed("packing_strategy", '"wrapped"', "wrapped")
-    elif run.is_on("packing") and run.value("packing_strategy") == "ffd":
+    if run.is_on("packing") and run.value("packing_strategy") == "ffd":
         yield "packing_strategy", Change('"bfd"', Row('packing_strategy="bfd"', "0.20", "ffd is gone", "ValueError"))
         report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
@@ -2633,14 +2600,7 @@ def supervised(run: TrlRun, report: Report) -> Changes:
         report.refuse("", f"gradient_accumulation_steps={run.text('gradient_accumulation_steps')}", why, "as it is")
 
 
-def dropout(run: TrlRun, report: Report) -> Changes:
-    """Dropout that no setting switched off yet."""
-    first = {"RewardConfig": "0.14", "KTOConfig": "0.12"}.get(run.config)
-    if first and run.before(first) and not run.has("disable_dropout"):
-        yield changed("disable_dropout", "False", "dropout")
-
-
-MEANINGS = (dropout, batch, sampling, loss, engine, schedule, preferences, supervised)
+MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 
 # --------------------------------------------------------------------- trl config (src/programs/migrate/trl_config.py)
@@ -2695,7 +2655,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
-        if new and new not in run.arguments:
+        if new and new not in run.arguments and name not in LOSSLESS:
             plan[name] = Change(text, Row(f"{new}={text}", since, f"the new name of {name}", "TypeError"), new)
             continue
         is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
@@ -2727,11 +2687,9 @@ def is_idle(run: TrlRun, name: str) -> bool:
         return not run.is_on(switch)
     if name == "use_bias_correction_kl":
         return run.value("beta") == 0
-    if name == "bf16":
-        return run.has("fp16") and run.value("fp16") is not False
     if name == "f_alpha_divergence_coef":
         return "alpha" not in str(run.value("f_divergence_type")).lower()
-    return name == "logging_steps" and run.value("logging_strategy") in ("epoch", "no")
+    return name == "bf16" and run.has("fp16") and run.value("fp16") is not False
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
@@ -2773,16 +2731,6 @@ def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
     if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
         return "WithoutEndToken", TEXTS
     return None
-
-
-def offer_to_read(run: TrlRun) -> str:
-    """What to do about a dictionary that is spread and not seen."""
-    source, name = run.source, run.source.code(run.unseen[0])
-    if any(isinstance(n, ast.Dict) or source.name_of(n) == "dict" for n in source.assigned.get(name, [])):
-        return f"one dictionary {name} with all settings, which nothing changes later"
-    texts = [n.value for n in ast.walk(source.resolved(run.unseen[0])) if isinstance(n, ast.Constant)]
-    file = next((text for text in texts if str(text).endswith((".yaml", ".yml", ".json"))), "FILE.yaml")
-    return f"migrate.py {file} --config_class {run.config} --from trl=={run.version} --out NEW.yaml, with what it has"
 
 
 # ------------------------------------------------------------------- trl rewards (src/programs/migrate/trl_rewards.py)
@@ -2846,18 +2794,9 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
         if not function.args.kwarg:
             add_keywords(source, function, report)
     for name in sorted(imported):
-        module, original, _ = source.imports[name]
-        if module.split(".")[0] in ("functools", "trl", "transformers", "torch", "math", "re"):
-            continue
-        file = Path(source.name).parent / (module.lstrip(".").replace(".", "/") + ".py")
-        other = PythonSource(str(file), file.read_text(encoding="utf-8")) if file.is_file() else None
-        if other is None or original not in other.definitions:
+        module = source.imports[name][0]
+        if module.split(".")[0] not in ("functools", "trl", "transformers", "torch", "math", "re"):
             report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
-            continue
-        for function in contract(other.definitions[original]):
-            if not function.args.kwarg:
-                place = other.place(other.start(function))
-                report.refuse(place, f"{file.name}:{original}", WHY, f"**kwargs in {file.name}, {place}")
 
 
 # --------------------------------------------------------------------- trl models (src/programs/migrate/trl_models.py)
@@ -2871,13 +2810,11 @@ RENAMED = {
     "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
 }
 QUANTISED = ("load_in_4bit", "load_in_8bit")
-# Calls of Unsloth -> what they are with transformers and peft
-WITHOUT_UNSLOTH = {
-    "from_pretrained": "AutoModelForCausalLM.from_pretrained(NAME, dtype=…, "
-    "quantization_config=BitsAndBytesConfig(load_in_4bit=True)), which Unsloth has by default, and AutoTokenizer's",
-    "get_peft_model": "peft_config=LoraConfig(…) with its r, lora_alpha and target_modules, for the trainer",
-    "is_bfloat16_supported": "torch.cuda.is_bf16_supported()",
-}
+WITHOUT_UNSLOTH = (
+    "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
+    "BitsAndBytesConfig(load_in_4bit=True)), as Unsloth has by default, AutoTokenizer.from_pretrained(NAME), and for "
+    "the trainer peft_config=LoraConfig(…) with r, lora_alpha and target_modules of get_peft_model"
+)
 
 
 def is_model(source: PythonSource, call: ast.Call) -> bool:
@@ -2929,22 +2866,16 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
-    """Say that Unsloth replaces code of TRL, and what each of its calls is without it."""
-    names = {n: x for n, x in source.imports.items() if x[0].split(".")[0] in ("unsloth", "unsloth_zoo")}
-    for module, _, statement in names.values():
-        why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-        nearest = "leaving its imports out, with what stands below for its calls"
-        report.refuse(source.place(source.start(statement)), module, why, nearest)
-    for method, calls in source.calls.items():
-        for call in calls:
-            function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-            if getattr(function, "id", "") in names:
-                nearest = WITHOUT_UNSLOTH.get(method, "leaving it out")
-                report.refuse(source.place(source.start(call)), source.code(call.func), "Unsloth's", nearest)
+    """Say that Unsloth replaces code of TRL, and what its calls are without it."""
+    for module, _, statement in source.imports.values():
+        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
+            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+            report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)
 
 
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
+OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -2960,12 +2891,7 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
 
 
 def is_config(source: PythonSource, call: ast.expr | None) -> bool:
-    """Whether an expression makes a config of TRL, or one of a class of the script that is made of one."""
-    if not isinstance(call, ast.Call):
-        return False
-    name = source.name_of(call)
-    names = {name, *map(source.name_of, getattr(source.definitions.get(name), "bases", []))}
-    return bool(names & {*CONFIGS.values(), "TrainingArguments"})
+    return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
 
 
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
@@ -3080,7 +3006,8 @@ class TrlMigration:
         if run.unseen and added:
             why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            report.refuse(self.place(run.call), shown, why, offer_to_read(run))
+            nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
+            report.refuse(self.place(run.call), shown, why, nearest)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         if source.name_of(run.call) == "TrainingArguments":
@@ -3112,12 +3039,7 @@ class TrlMigration:
     def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
         """Say that the settings of a trainer cannot be seen, and where to look for them."""
         source, report, place = self.source, self.report, self.place(call)
-        makers = [n for maker in source.assigned.get(getattr(node, "id", ""), [node]) for n in ast.walk(maker)]
-        nearest = (
-            f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {run.config}"
-        )
-        if any(is_config(source, n) for n in makers):
-            nearest = f"one call {run.config}(…) with all settings"
+        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
         why = "made at run time: its settings cannot be seen"
         report.refuse(place, f"args={source.code(node)}", why, nearest)
         limit, _ = prompt_limit(run)
@@ -3131,12 +3053,6 @@ class TrlMigration:
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
         while source.text[: source.start(statement)].rpartition("\n")[2].strip():  # not the first of its line
             statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length")
-        functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-        home = limit is not None and source.around(limit, functions)
-        if prompt_limit(run)[0] is UNKNOWN and home and home is not source.around(call, functions):
-            shown = f"max_prompt_length={run.text('max_prompt_length')}"
-            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
         text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version)
         text = textwrap.indent(text.strip() + "\n" + body, " " * statement.col_offset).lstrip()
         gap = "\n" if statement.col_offset else "\n\n"
@@ -3145,12 +3061,8 @@ class TrlMigration:
         report.edit(*source.span(call.func), name, row)
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
-        """What no edit brings back: places of arguments, methods replaced, columns, the reference."""
+        """What no edit brings back: places of arguments, methods that are replaced."""
         source, report, place = self.source, self.report, self.place(call)
-        model = source.resolved(source.argument(call, "model", ("model",)))
-        if run.config == "GRPOConfig" and run.before("0.18") and run.value("beta") != 0:
-            if not isinstance(model, ast.Constant):
-                report.note(by_hand("", "reference").why)
         first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
@@ -3160,9 +3072,6 @@ class TrlMigration:
         if overridden := ", ".join(name for name in methods if name != "__init__"):
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"
             report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
-        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
-            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
-            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """A formatting_func that took a batch and returned its texts, for one row."""
@@ -3810,19 +3719,18 @@ class VerlMigration:
 
     def by_code(self) -> Iterator[Setting]:
         """What no default shows."""
-        by_version = [("0.4", f"{ACTOR}.clip_ratio_c", str(OFF), "dual_clip"), ("0.6", "data.seed", "1", "data_seed")]
-        by_version.append(("0.3", "data.filter_overlong_prompts", "True", "overlong"))
         kl_loss, key = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward"
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
             why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
-        elif not kl_loss or kl_loss.plain.lower() != "true":
-            by_version.append(("0.4", key, "True", "kl_in_reward"))
-        for version, key, value, rule in by_version:
-            if self.before(version):
+        elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
+            yield key, "True", by_hand(f"{key}=True", "kl_in_reward")
+        for rule, entry in rules_of("verl", self.version):
+            if "setting" in entry:
+                key, value = entry["setting"], entry["value"]
                 yield key, value, by_hand(f"{key}={value}", rule)
-        if self.before("0.7"):
-            self.report.note(by_hand("", "token_mean").why)
+            else:
+                self.report.note(entry["why"])
 
 
 def is_equal(old, new) -> bool:

@@ -21,8 +21,8 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 ROOMS = (
-    "edits",
     "tables",
+    "edits",
     "trl_names",
     "trl_run",
     "trl_meanings",

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, field
 
 from parts.foundation.file_text import file_text
 from parts.foundation.user_scripts import Argument, PythonSource
+from programs.migrate.tables import numbers
 
-BY_HAND = file_text("by_hand.json")  # what no signature shows: {rule: since, why, otherwise, source}
+BY_HAND = file_text("by_hand.json")  # what no signature shows, by rule; some hold for versions from first to before
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ def by_hand(setting: str, rule: str) -> Row:
     """The line of the table for a rule of by_hand.json."""
     entry = json.loads(BY_HAND)[rule]
     return Row(setting, *(entry[name] for name in ("since", "why", "otherwise", "source")))
+
+
+def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
+    """The rules with a setting or a note that hold for a version of a package."""
+    rules = [(rule, entry) for rule, entry in json.loads(BY_HAND).items() if entry.get("package", "trl") == package]
+    at = numbers(version)
+    return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ def add_arguments(source: PythonSource, call, added: dict[str, Change], removed:
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
     for number, (name, text) in enumerate(texts.items()):
         if kept:
-            text = f"{text},{break_}"
+            text = break_ * (is_long and not number) + f"{text},{break_}"
         elif call.args or number:
             text = f",{break_}{text}"
         report.edit(place, place, text, added[name].row)

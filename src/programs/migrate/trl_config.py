@@ -1,7 +1,5 @@
 """What becomes of the settings of a TRL run: names that are gone, defaults that changed, prompts that were cut."""
 
-import ast
-
 from programs.migrate.edits import Change, Report, Row
 from programs.migrate.tables import ABSENT, changes, default_at, gone_entry, newest, since_of
 from programs.migrate.trl_meanings import MEANINGS
@@ -58,7 +56,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
-        if new and new not in run.arguments:
+        if new and new not in run.arguments and name not in LOSSLESS:
             plan[name] = Change(text, Row(f"{new}={text}", since, f"the new name of {name}", "TypeError"), new)
             continue
         is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
@@ -90,11 +88,9 @@ def is_idle(run: TrlRun, name: str) -> bool:
         return not run.is_on(switch)
     if name == "use_bias_correction_kl":
         return run.value("beta") == 0
-    if name == "bf16":
-        return run.has("fp16") and run.value("fp16") is not False
     if name == "f_alpha_divergence_coef":
         return "alpha" not in str(run.value("f_divergence_type")).lower()
-    return name == "logging_steps" and run.value("logging_strategy") in ("epoch", "no")
+    return name == "bf16" and run.has("fp16") and run.value("fp16") is not False
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
@@ -136,13 +132,3 @@ def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
     if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
         return "WithoutEndToken", TEXTS
     return None
-
-
-def offer_to_read(run: TrlRun) -> str:
-    """What to do about a dictionary that is spread and not seen."""
-    source, name = run.source, run.source.code(run.unseen[0])
-    if any(isinstance(n, ast.Dict) or source.name_of(n) == "dict" for n in source.assigned.get(name, [])):
-        return f"one dictionary {name} with all settings, which nothing changes later"
-    texts = [n.value for n in ast.walk(source.resolved(run.unseen[0])) if isinstance(n, ast.Constant)]
-    file = next((text for text in texts if str(text).endswith((".yaml", ".yml", ".json"))), "FILE.yaml")
-    return f"migrate.py {file} --config_class {run.config} --from trl=={run.version} --out NEW.yaml, with what it has"

@@ -15,13 +15,11 @@ RENAMED = {
     "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
 }
 QUANTISED = ("load_in_4bit", "load_in_8bit")
-# Calls of Unsloth -> what they are with transformers and peft
-WITHOUT_UNSLOTH = {
-    "from_pretrained": "AutoModelForCausalLM.from_pretrained(NAME, dtype=…, "
-    "quantization_config=BitsAndBytesConfig(load_in_4bit=True)), which Unsloth has by default, and AutoTokenizer's",
-    "get_peft_model": "peft_config=LoraConfig(…) with its r, lora_alpha and target_modules, for the trainer",
-    "is_bfloat16_supported": "torch.cuda.is_bf16_supported()",
-}
+WITHOUT_UNSLOTH = (
+    "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
+    "BitsAndBytesConfig(load_in_4bit=True)), as Unsloth has by default, AutoTokenizer.from_pretrained(NAME), and for "
+    "the trainer peft_config=LoraConfig(…) with r, lora_alpha and target_modules of get_peft_model"
+)
 
 
 def is_model(source: PythonSource, call: ast.Call) -> bool:
@@ -73,15 +71,8 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
-    """Say that Unsloth replaces code of TRL, and what each of its calls is without it."""
-    names = {n: x for n, x in source.imports.items() if x[0].split(".")[0] in ("unsloth", "unsloth_zoo")}
-    for module, _, statement in names.values():
-        why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-        nearest = "leaving its imports out, with what stands below for its calls"
-        report.refuse(source.place(source.start(statement)), module, why, nearest)
-    for method, calls in source.calls.items():
-        for call in calls:
-            function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-            if getattr(function, "id", "") in names:
-                nearest = WITHOUT_UNSLOTH.get(method, "leaving it out")
-                report.refuse(source.place(source.start(call)), source.code(call.func), "Unsloth's", nearest)
+    """Say that Unsloth replaces code of TRL, and what its calls are without it."""
+    for module, _, statement in source.imports.values():
+        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
+            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+            report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)

@@ -1,7 +1,6 @@
 """Reward functions take what today's trainers pass beside prompts, completions and columns."""
 
 import ast
-from pathlib import Path
 
 from parts.foundation.user_scripts import FUNCTIONS, PythonSource
 from programs.migrate.edits import Report, Row
@@ -65,15 +64,6 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
         if not function.args.kwarg:
             add_keywords(source, function, report)
     for name in sorted(imported):
-        module, original, _ = source.imports[name]
-        if module.split(".")[0] in ("functools", "trl", "transformers", "torch", "math", "re"):
-            continue
-        file = Path(source.name).parent / (module.lstrip(".").replace(".", "/") + ".py")
-        other = PythonSource(str(file), file.read_text(encoding="utf-8")) if file.is_file() else None
-        if other is None or original not in other.definitions:
+        module = source.imports[name][0]
+        if module.split(".")[0] not in ("functools", "trl", "transformers", "torch", "math", "re"):
             report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
-            continue
-        for function in contract(other.definitions[original]):
-            if not function.args.kwarg:
-                place = other.place(other.start(function))
-                report.refuse(place, f"{file.name}:{original}", WHY, f"**kwargs in {file.name}, {place}")

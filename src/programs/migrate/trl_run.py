@@ -28,7 +28,6 @@ class TrlRun:
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
             self.attributes = source.attributes(call)
-            self.nodes |= fields_of_class(source, source.name_of(call))
         self.nodes |= {name: argument.value for name, argument in self.arguments.items()} | self.of_trainer
         self.nodes |= {name: statement.value for name, statement in self.attributes.items()}
         for name, node in [*self.nodes.items()]:
@@ -62,13 +61,3 @@ class TrlRun:
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)
-
-
-def fields_of_class(source: PythonSource, name: str) -> dict[str, ast.expr]:
-    """Defaults of the fields that a class of the file declares, as of a dataclass."""
-    values = {}
-    for item in getattr(source.definitions.get(name), "body", []):
-        if isinstance(item, ast.AnnAssign) and item.value and isinstance(item.target, ast.Name):
-            given = source.arguments(item.value)[0] if isinstance(item.value, ast.Call) else {}
-            values[item.target.id] = given["default"].value if "default" in given else item.value
-    return values

@@ -6,13 +6,14 @@ import textwrap
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Report, Row, by_hand, edit_call
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
-from programs.migrate.trl_config import CLASS, default_changes, offer_to_read, old_trainer, planned, prompt_limit
+from programs.migrate.trl_config import CLASS, default_changes, old_trainer, planned, prompt_limit
 from programs.migrate.trl_meanings import MEANINGS
 from programs.migrate.trl_models import mend_loading, name_unsloth
 from programs.migrate.trl_names import CARRIED, CONFIGS, GONE_NAMES, LOSSLESS, PLACES, SAMPLING, WITHOUT_EQUAL
 from programs.migrate.trl_rewards import mend_rewards
 from programs.migrate.trl_run import UNKNOWN, TrlRun
 
+OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -28,12 +29,7 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
 
 
 def is_config(source: PythonSource, call: ast.expr | None) -> bool:
-    """Whether an expression makes a config of TRL, or one of a class of the script that is made of one."""
-    if not isinstance(call, ast.Call):
-        return False
-    name = source.name_of(call)
-    names = {name, *map(source.name_of, getattr(source.definitions.get(name), "bases", []))}
-    return bool(names & {*CONFIGS.values(), "TrainingArguments"})
+    return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
 
 
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
@@ -148,7 +144,8 @@ class TrlMigration:
         if run.unseen and added:
             why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            report.refuse(self.place(run.call), shown, why, offer_to_read(run))
+            nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
+            report.refuse(self.place(run.call), shown, why, nearest)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         if source.name_of(run.call) == "TrainingArguments":
@@ -180,12 +177,7 @@ class TrlMigration:
     def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
         """Say that the settings of a trainer cannot be seen, and where to look for them."""
         source, report, place = self.source, self.report, self.place(call)
-        makers = [n for maker in source.assigned.get(getattr(node, "id", ""), [node]) for n in ast.walk(maker)]
-        nearest = (
-            f"the YAML file or command line that it is read from: migrate.py FILE.yaml --config_class {run.config}"
-        )
-        if any(is_config(source, n) for n in makers):
-            nearest = f"one call {run.config}(…) with all settings"
+        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
         why = "made at run time: its settings cannot be seen"
         report.refuse(place, f"args={source.code(node)}", why, nearest)
         limit, _ = prompt_limit(run)
@@ -199,12 +191,6 @@ class TrlMigration:
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
         while source.text[: source.start(statement)].rpartition("\n")[2].strip():  # not the first of its line
             statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length")
-        functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-        home = limit is not None and source.around(limit, functions)
-        if prompt_limit(run)[0] is UNKNOWN and home and home is not source.around(call, functions):
-            shown = f"max_prompt_length={run.text('max_prompt_length')}"
-            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
         text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version)
         text = textwrap.indent(text.strip() + "\n" + body, " " * statement.col_offset).lstrip()
         gap = "\n" if statement.col_offset else "\n\n"
@@ -213,12 +199,8 @@ class TrlMigration:
         report.edit(*source.span(call.func), name, row)
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
-        """What no edit brings back: places of arguments, methods replaced, columns, the reference."""
+        """What no edit brings back: places of arguments, methods that are replaced."""
         source, report, place = self.source, self.report, self.place(call)
-        model = source.resolved(source.argument(call, "model", ("model",)))
-        if run.config == "GRPOConfig" and run.before("0.18") and run.value("beta") != 0:
-            if not isinstance(model, ast.Constant):
-                report.note(by_hand("", "reference").why)
         first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
@@ -228,9 +210,6 @@ class TrlMigration:
         if overridden := ", ".join(name for name in methods if name != "__init__"):
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"
             report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
-        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
-            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
-            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """A formatting_func that took a batch and returned its texts, for one row."""

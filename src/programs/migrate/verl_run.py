@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.data.verl_keys import ACTOR, OFF, REF, ROLLOUT, advice_today, known_names
+from parts.data.verl_keys import ACTOR, REF, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Report, Row, by_hand
+from programs.migrate.edits import Report, Row, by_hand, rules_of
 from programs.migrate.job_files import ShellJob, Word, YamlJob
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
 
@@ -161,19 +161,18 @@ class VerlMigration:
 
     def by_code(self) -> Iterator[Setting]:
         """What no default shows."""
-        by_version = [("0.4", f"{ACTOR}.clip_ratio_c", str(OFF), "dual_clip"), ("0.6", "data.seed", "1", "data_seed")]
-        by_version.append(("0.3", "data.filter_overlong_prompts", "True", "overlong"))
         kl_loss, key = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward"
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
             why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
-        elif not kl_loss or kl_loss.plain.lower() != "true":
-            by_version.append(("0.4", key, "True", "kl_in_reward"))
-        for version, key, value, rule in by_version:
-            if self.before(version):
+        elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
+            yield key, "True", by_hand(f"{key}=True", "kl_in_reward")
+        for rule, entry in rules_of("verl", self.version):
+            if "setting" in entry:
+                key, value = entry["setting"], entry["value"]
                 yield key, value, by_hand(f"{key}={value}", rule)
-        if self.before("0.7"):
-            self.report.note(by_hand("", "token_mean").why)
+            else:
+                self.report.note(entry["why"])
 
 
 def is_equal(old, new) -> bool:
