@@ -177,7 +177,7 @@ def test_a_file_of_settings_is_not_mixed_with_it(tmp_path, capsys):
 )
 def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
     (tmp_path / "run.py").write_text(before + SHORT.format(settings="max_steps=5", data=data, model="'m', "))
-    assert verl.place_of_data(verl.TrlSource(str(tmp_path / "run.py")), "train_dataset") == expected
+    assert verl.TrlFile(str(tmp_path / "run.py")).data("train_dataset") == expected
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
 
     def outcome_of(version: str) -> dict:
-        return {key: value for key, value, _ in VerlMigration(job, version).silent()}
+        return {key: change.text for key, change in VerlMigration(job, version).silent().items()}
 
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
     migration = VerlMigration(job, chosen[0])

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from parts.foundation.messages import UserError
-from programs.migrate.edits import Edit, Report, Row, edited
+from programs.migrate.edits import Change, Edit, Report, Row, edited
 
 SECTIONS = (
     "data actor_rollout_ref critic reward_model reward algorithm trainer sandbox_fusion custom_reward_function "
@@ -49,6 +49,18 @@ class JobFile:
     def edited(self, edits: list[Edit]) -> str:
         return edited(self.text, edits)
 
+    def apply(self, plan: dict[str, Change], report: Report) -> None:
+        """Rename, replace or cut the settings that a plan names, and add its others."""
+        given = {word.key: word for word in self.words}
+        for key in [key for key in plan if key in given]:
+            change = plan[key]
+            if change.text is None:
+                self.remove(given[key], change.row, report)
+            else:
+                self.replace(given[key], change.new_name or key, change.text, change.row, report)
+        added = {c.new_name or key: c for key, c in plan.items() if key not in given and c.text is not None}
+        self.add([(key, change.text, change.row) for key, change in added.items()], report)
+
 
 class ShellJob(JobFile):
     """A shell script; only its words KEY=VALUE are edited."""
@@ -73,9 +85,8 @@ class ShellJob(JobFile):
         before = [line[: mark.start()] for mark in re.finditer(r"(?:^|(?<=\s))#", line)]
         return any(text.count('"') % 2 == 0 and text.count("'") % 2 == 0 for text in before)
 
-    def rename(self, word: Word, key: str, value: str | None, row: Row, report: Report) -> None:
-        text = key if word.value is None else f"{key}={word.value if value is None else value}"
-        report.edit(word.start, word.end, text, row)
+    def replace(self, word: Word, key: str, value: str, row: Row, report: Report) -> None:
+        report.edit(word.start, word.end, f"{key}={value}", row)
 
     def remove(self, word: Word, row: Row, report: Report) -> None:
         text, start, end = self.text, word.start, word.end
@@ -139,9 +150,8 @@ class YamlJob(JobFile):
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
             yield Word(name, self.text[value.start_mark.index : end], start, end)
 
-    def rename(self, word: Word, key: str, value: str | None, row: Row, report: Report) -> None:
+    def replace(self, word: Word, key: str, value: str, row: Row, report: Report) -> None:
         section, _, name = key.lstrip("+").rpartition(".")
-        value = (word.value or "") if value is None else value
         if section == word.key.rpartition(".")[0]:
             report.edit(word.start, word.end, f"{name}: {value}", row)
         else:

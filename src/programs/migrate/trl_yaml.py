@@ -4,7 +4,7 @@ import ast
 import json
 
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Report, Row, by_hand
+from programs.migrate.edits import Change, Report, Row, by_hand
 from programs.migrate.job_files import YamlJob
 from programs.migrate.trl_config import old_trainer, planned
 from programs.migrate.trl_run import TrlRun
@@ -31,23 +31,19 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
 
 
 def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
-    words, added = {word.key: word for word in job.words}, []
-    for name, change in planned(run, report).items():
-        text = None if change.text is None else json.dumps(run.source.value(ast.parse(change.text, mode="eval").body))
-        if name in words and text is None:
-            job.remove(words[name], change.row, report)
-        elif name in words:
-            job.rename(words[name], change.new_name or name, text, change.row, report)
-        elif text is not None:
-            added.append((change.new_name or name, text, change.row))
-    job.add(added, report)
-    nearest = "the class that migrate.py puts into a script"
-    if limit := run.value("max_prompt_length"):
-        nearest_rows = f"{nearest}, or rows that are short enough"
-        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest_rows)
-    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest)
+    """Edit the settings of a file; a class that an old trainer needs has no place in it."""
+    plan = planned(run, report)
+    for key, change in plan.items():
+        value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
+        plan[key] = Change(change.text and json.dumps(value), change.row, change.new_name)
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
-            job.rename(word, key, None, Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32"), report)
+            row = Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32")
+            plan[word.key] = Change(word.value, row, key)
+    job.apply(plan, report)
+    nearest = "the class that migrate.py puts into a script, or rows that are short enough"
+    if limit := run.value("max_prompt_length"):
+        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
+    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
+        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest.split(", or")[0])

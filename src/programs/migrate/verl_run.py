@@ -2,12 +2,11 @@
 
 import importlib.util
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from parts.data.verl_keys import ACTOR, REF, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Report, Row, by_hand, rules_of
+from programs.migrate.edits import Change, Report, Row, by_hand, changed, rules_of
 from programs.migrate.job_files import ShellJob, Word, YamlJob
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
 
@@ -29,7 +28,6 @@ NOT_WRITTEN = {
 }
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
 UNSET = ("False", "false", "null", "None", "0")
-Setting = tuple[str, str, Row]
 
 
 class VerlMigration:
@@ -39,13 +37,12 @@ class VerlMigration:
         self.job, self.version, self.report = job, version, Report()
         self.given: dict[str, Word] = {word.key: word for word in job.words}
         self.known = known_names("dp") | known_names("megatron")
-        self.added: list[Setting] = []
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)
 
     def migrate(self) -> Report:
-        report, job = self.report, self.job
+        report, job, plan = self.report, self.job, {}
         others = [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
         for name, start, _ in others:
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
@@ -53,15 +50,15 @@ class VerlMigration:
         if others:
             return report
         for word in job.words:
-            self.word(word)
+            plan |= self.word(word)
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
             nearest = f"migrate.py FILE/{own[1]}.yaml --from verl=={self.version} --out NEW.yaml"
             report.refuse(job.place(own.start()), own[0], why, nearest)
         else:
-            self.added += self.silent()
-        job.add(self.added, report)
+            plan |= {key: change for key, change in self.silent().items() if key not in plan}
+        job.apply(plan, report)
         if "VLLM_ATTENTION_BACKEND" in job.text:
             report.note("VLLM_ATTENTION_BACKEND=XFORMERS was for vLLM 0.6; leave it out with today's")
         return report
@@ -69,28 +66,28 @@ class VerlMigration:
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
 
-    def word(self, word: Word) -> None:
-        """Edit one setting that is given."""
-        key, job, report = word.key, self.job, self.report
+    def word(self, word: Word) -> dict[str, Change]:
+        """What becomes of a setting that is given."""
+        key, newest_verl = word.key, newest("verl")
         if key in PER_JOB and word.plain not in ("null", "None"):
-            self.per_gpu(word)
-        elif key == f"{ACTOR}.clip_ratio":
-            self.both_sides(word)
-        elif key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
-            job.rename(word, key, "dummy", Row(f"{key}=dummy", self.since(key), "its new name", "an error"), report)
-        elif entry := self.moved(word):
+            return self.per_gpu(word)
+        if key == f"{ACTOR}.clip_ratio":
+            return self.both_sides(word)
+        if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
+            return {key: Change("dummy", Row(f"{key}=dummy", self.since(key), "its new name", "an error"))}
+        if entry := self.moved(word):
             target, why, otherwise = entry
-            if target is None or target.lstrip("+") in self.given:
-                why = why if target is None else f"{target} is given too"
-                job.remove(word, Row("", self.since(key), f"{key}: {why}", otherwise), report)
-            else:
-                job.rename(word, target, None, Row(f"{target}={word.value}", self.since(key), why, otherwise), report)
-        elif word.sign == "+" and key in self.known and not word.plain.startswith("{"):
-            row = Row(f"{key}={word.value}", newest("verl"), "a key of its own today: no +", "an error of Hydra")
-            job.rename(word, key, None, row, report)
-        elif not word.sign and self.known and key not in self.known:
+            if target is not None and target.lstrip("+") not in self.given:
+                return {key: Change(word.value, Row(f"{target}={word.value}", self.since(key), why, otherwise), target)}
+            why = why if target is None else f"{target} is given too"
+            return {key: Change(None, Row("", self.since(key), f"{key}: {why}", otherwise))}
+        if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
+            row = Row(f"{key}={word.value}", newest_verl, "a key of its own today: no +", "an error of Hydra")
+            return {key: Change(word.value, row)}
+        if not word.sign and self.known and key not in self.known:
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            self.refuse(word, key, f"verl {newest('verl')} does not have it", near)
+            self.refuse(word, key, f"verl {newest_verl} does not have it", near)
+        return {}
 
     def since(self, key: str) -> str:
         entries = changes("verl")["keys"].get(key, [])
@@ -121,58 +118,57 @@ class VerlMigration:
         plain = self.given[key].plain if key in self.given else str(default)
         return int(plain) if plain.isdigit() else None
 
-    def per_gpu(self, word: Word) -> None:
+    def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
-        new, why = f"{word.key}_per_gpu", by_hand("", "micro_batch").why
+        new, row = f"{word.key}_per_gpu", by_hand("", "micro_batch")
         gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
         parallel = self.number(f"{PER_JOB[word.key]}.ulysses_sequence_parallel_size", 1)
         size = self.number(word.key, 0)
         if new in self.given:
-            self.job.remove(word, Row("", "0.2", f"{new} is given too", "an error"), self.report)
-        elif None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
+            return {word.key: Change(None, Row("", "0.2", f"{new} is given too", "an error"))}
+        if None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
             nearest = f"{new}={word.value} / (nnodes x n_gpus_per_node)"
-            self.refuse(word, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
-        else:
-            value = str(size // max(1, gpus * nodes // parallel))
-            self.job.rename(word, new, value, by_hand(f"{new}={value}", "micro_batch"), self.report)
+            self.refuse(word, f"{word.key}={word.value}", f"{row.why}; a number is a variable here", nearest)
+            return {}
+        value = str(size // max(1, gpus * nodes // parallel))
+        return {word.key: Change(value, by_hand(f"{new}={value}", "micro_batch"), new)}
 
-    def both_sides(self, word: Word) -> None:
+    def both_sides(self, word: Word) -> dict[str, Change]:
         """clip_ratio is no longer read: both sides of the bound."""
         keys = [k for k in (f"{ACTOR}.clip_ratio_{side}" for side in ("low", "high")) if k not in self.given]
-        rows = [Row(f"{key}={word.value}", "0.4", "each side has its own key", "0.2") for key in keys]
-        if not keys:
-            self.job.remove(word, Row("", "0.4", "both sides are given", "ignored"), self.report)
-            return
-        self.job.rename(word, keys[0], None, rows[0], self.report)
-        self.added += [(key, word.value, row) for key, row in zip(keys[1:], rows[1:], strict=True)]
+        row = Row("", "0.4", "each side has its own key", "0.2")
+        added = {key: Change(word.value, Row(f"{key}={word.value}", "0.4", row.why, "0.2"), key) for key in keys}
+        first = {word.key: added.pop(keys[0]) if keys else Change(None, row)}
+        return first | added
 
-    def silent(self) -> Iterator[Setting]:
+    def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
+        plan = {}
         for key, entries in changes("verl")["keys"].items():
             is_here = is_there(entries, self.version) and not entries[-1].get("gone")
-            if not is_here or key in {*self.given, *NOT_WRITTEN} or key.startswith(OLD_SECTIONS):
+            if not is_here or key in NOT_WRITTEN or key.startswith(OLD_SECTIONS):
                 continue
             old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
             if not is_equal(old, new) and "$" not in f"{old}{new}":
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
-                yield key, value, Row(f"{key}={value}", self.since(key), "its default then", shown)
-        yield from (change for change in self.by_code() if change[0] not in self.given)
+                plan[key] = Change(value, Row(f"{key}={value}", self.since(key), "its default then", shown))
+        return {key: change for key, change in (plan | self.by_code()).items() if key not in self.given}
 
-    def by_code(self) -> Iterator[Setting]:
+    def by_code(self) -> dict[str, Change]:
         """What no default shows."""
-        kl_loss, key = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward"
+        kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", []
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
             why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
-            yield key, "True", by_hand(f"{key}=True", "kl_in_reward")
+            plan.append(changed(key, "True", "kl_in_reward"))
         for rule, entry in rules_of("verl", self.version):
             if "setting" in entry:
-                key, value = entry["setting"], entry["value"]
-                yield key, value, by_hand(f"{key}={value}", rule)
+                plan.append(changed(entry["setting"], entry["value"], rule))
             else:
                 self.report.note(entry["why"])
+        return dict(plan)
 
 
 def is_equal(old, new) -> bool:
@@ -186,24 +182,21 @@ def is_equal(old, new) -> bool:
 def verl_side_by_side(migration: VerlMigration, job: ShellJob | YamlJob) -> list[dict]:
     """Settings given or written: of the old job under its version, and of the new one under the newest."""
     after = {word.key: word.plain for word in job.words}
-    before = {key: value for key, value, _ in migration.by_code()}
+    before = {key: change.text for key, change in migration.by_code().items()}
     before |= {word.key: word.plain for word in migration.given.values()}
-    clip = before.get(f"{ACTOR}.clip_ratio")
-    if clip:
+    if clip := before.get(f"{ACTOR}.clip_ratio"):
         before = {f"{ACTOR}.clip_ratio_low": clip, f"{ACTOR}.clip_ratio_high": clip} | before
     rows = []
     for key in dict.fromkeys([*before, *after]):
         entries = changes("verl")["keys"].get(key, [])
-        old, new = (
-            values.get(key, entry_at(entries, version).get("default"))
-            for values, version in ((before, migration.version), (after, newest("verl")))
-        )
+        old = before.get(key, entry_at(entries, migration.version).get("default"))
+        new = after.get(key, entry_at(entries, newest("verl")).get("default"))
         if None not in (old, new) and key not in NOT_WRITTEN:
             rows.append({"config": "verl", "setting": key, "old": old, "new": new, "same": is_equal(old, new)})
     return rows
 
 
-def composed(job: ShellJob | YamlJob, report: Report) -> str:
+def composed(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
     if not package:

@@ -1,7 +1,6 @@
 """--run_script: a TRL script run up to its trainer, in a process of its own, for what cannot be read off its source."""
 
 import importlib
-import importlib.util
 import json
 import os
 import runpy
@@ -25,12 +24,6 @@ class Recorded:
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-
-
-def recorded_class(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (Recorded,), {})
 
 
 def jsonable(value):
@@ -77,14 +70,12 @@ def recorder(folder: Path) -> type:
 def record(file: str, folder: str) -> int:
     """The process: run a script with recorders in the place of TRL's trainer and its settings."""
     config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
-    absent = [name for name in ("trl", "peft") if not importlib.util.find_spec(name)]
-    absent += ["trl.trainer"] if "trl" in absent else []
-    for name in (*absent, "trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__getattr__ = recorded_class
-        module.__path__, module.GRPOConfig, module.GRPOTrainer = [], config, trainer
-    trl = importlib.import_module("trl")
-    trl.GRPOConfig, trl.GRPOTrainer = config, trainer
+    modules = [importlib.import_module("trl")]
+    for name in ("trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
+        modules.append(types.ModuleType(name))
+        sys.modules[name] = modules[-1]
+    for module in modules:
+        module.GRPOConfig, module.GRPOTrainer = config, trainer
     sys.argv = [file]
     sys.path.insert(0, str(Path(file).parent))
     try:
