@@ -23,30 +23,29 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        82-121  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       124-128  bundle        Where this bundle and its embedded model, data and rewards lie
-#       131-384  user scripts  A user's Python script or notebook: read from its source, or run in a process of its own
-#       387-663  data files    Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
-#       666-797  tables        Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       800-939  nested rows   Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      942-1075  rows          Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1078-1155  verl keys     Keys of verl's configuration: all of today's, and what older guides have
-#     1158-2025  tables        What changed between the versions of TRL and verl: tables read from their packages, by …
-#     2028-2369  edits         Edits of a text at its places, each with the line of the table that says why
-#     2372-2440  trl names     Trainers of TRL, and names that are gone with what takes their place
-#     2443-2499  trl run       A TRL run as one version of it reads a script: given arguments, and that version's …
-#     2502-2603  trl meanings  What no default shows: how an old TRL counted, sampled and summed, said in today's …
-#     2606-2733  trl config    What becomes of the settings of a TRL run: names that are gone, defaults that changed, …
-#     2736-2799  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
-#     2802-2873  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
-#     2876-3155  trl script    A script that trains with TRL: its trainers, their configs and their imports
-#     3158-3234  versions      Which version of a package a file was written for: a pin, or the names that it uses
-#     3237-3332  effective     What a run comes to: its settings under the old version and under the newest, side by …
-#     3335-3531  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
-#     3534-3573  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3576-3781  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3784-3946  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
-#     3949-4163  command       The command line: what is read, what is written, what is said
+#        81-120  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
+#       123-127  bundle        Where this bundle and its embedded model, data and rewards lie
+#       130-383  user scripts  A user's Python script or notebook: read from its source, or run in a process of its own
+#       386-662  data files    Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
+#       665-796  tables        Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       799-938  nested rows   Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#      941-1074  rows          Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1077-1154  verl keys     Keys of verl's configuration: all of today's, and what older guides have
+#     1157-2024  tables        What changed between the versions of TRL and verl: tables read from their packages, by …
+#     2027-2368  edits         Edits of a text at its places, each with the line of the table that says why
+#     2371-2439  trl names     Trainers of TRL, and names that are gone with what takes their place
+#     2442-2498  trl run       A TRL run as one version of it reads a script: given arguments, and that version's …
+#     2501-2602  trl meanings  What no default shows: how an old TRL counted, sampled and summed, said in today's …
+#     2605-2732  trl config    What becomes of the settings of a TRL run: names that are gone, defaults that changed, …
+#     2735-2798  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
+#     2801-2872  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
+#     2875-3154  trl script    A script that trains with TRL: its trainers, their configs and their imports
+#     3157-3233  versions      Which version of a package a file was written for: a pin, or the names that it uses
+#     3236-3432  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
+#     3435-3476  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3479-3667  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3670-3832  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
+#     3835-4035  command       The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -2909,7 +2908,7 @@ class TrlMigration:
 
     def __init__(self, source: PythonSource, version: str):
         self.source, self.version, self.report = source, version, Report()
-        self.runs: list[TrlRun] = []
+        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
 
     def migrate(self) -> Report:
@@ -2992,7 +2991,7 @@ class TrlMigration:
         if id(run.call) in self.done:
             return
         self.done.add(id(run.call))
-        self.runs.append(run)
+        self.runs.append((run, {} if run.unseen else {**plan}))
         for change in source.hidden_changes(run.call):
             nearest = f"arguments of {run.config}(…)"
             report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
@@ -3025,7 +3024,7 @@ class TrlMigration:
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
-        self.runs.append(run)
+        self.runs.append((run, plan))
         added = {c.new_name or name: c.text for name, c in plan.items() if c.text is not None}
         if not added:
             return {}
@@ -3232,104 +3231,6 @@ def chosen_version(package: str, file: str, text: str, given: str, named: list[U
     got = f"got {file} without --from; {span}, and make different runs:"
     expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
     raise UserError("\n".join([got, *lines, expected]))
-
-
-# ----------------------------------------------------------------------- effective (src/programs/migrate/effective.py)
-
-# Settings that have one name and one meaning in all versions.
-PLAIN = (
-    "learning_rate lr_scheduler_type num_train_epochs max_steps weight_decay adam_beta1 adam_beta2 adam_epsilon "
-    "max_grad_norm optim seed data_seed bf16 fp16 gradient_checkpointing max_completion_length num_iterations epsilon "
-    "epsilon_high delta reward_weights sync_ref_model mask_truncated_completions top_p min_p repetition_penalty "
-    "num_generations beta label_smoothing packing truncation_mode lmbda max_new_tokens disable_dropout "
-    "center_rewards_coefficient importance_sampling_level dataset_text_field completion_only_loss "
-    "assistant_only_loss neftune_noise_alpha"
-).split()
-
-
-def shown(run: TrlRun, name: str):
-    value = run.value(name)
-    return run.text(name) if value is UNKNOWN else value
-
-
-def total(run: TrlRun, *names: str):
-    """The product of settings; their source where one is known at run time only."""
-    result = 1
-    for name in names:
-        value = run.value(name)
-        if value is UNKNOWN:
-            return " x ".join(run.text(n) for n in names)
-        result *= 1 if value is None else value
-    return result
-
-
-def sampling_temperature(run: TrlRun):
-    """That of generation_kwargs, which wins over the setting."""
-    given = run.source.items(run.nodes["generation_kwargs"])[0] if run.has("generation_kwargs") else {}
-    if "temperature" not in given:
-        return shown(run, "temperature")
-    try:
-        return run.source.value(given["temperature"].value)
-    except (ValueError, TypeError):
-        return run.source.code(given["temperature"].value)
-
-
-def of_sampling(run: TrlRun) -> dict:
-    """The settings of GRPO and RLOO that the versions name differently."""
-    sizes = ["per_device_train_batch_size", "gradient_accumulation_steps"]
-    prompts_counted = run.config == "GRPOConfig" and run.before("0.15")
-    size, group = total(run, *sizes, *["num_generations"] * prompts_counted), run.value("num_generations")
-    is_number = isinstance(size, int | float) and isinstance(group, int)
-    is_undivided = run.config == "GRPOConfig" and run.before("0.16")
-    top_k, vllm = shown(run, "top_k"), run.value("use_vllm")
-    if is_undivided:
-        top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else 0 if vllm else 50
-    kl = "none" if run.value("beta") == 0 else "k3 x ratio" if run.value("use_bias_correction_kl") else "k3"
-    settings = {
-        "completions a step and process": size,
-        "prompts a step and process": size // group if is_number else f"{size} / {shown(run, 'num_generations')}",
-        "sampling temperature": sampling_temperature(run),
-        "temperature in the log-probs": 1.0 if is_undivided else shown(run, "temperature"),
-        "top_k": top_k or 0,
-        "KL": kl,
-    }
-    if run.config == "GRPOConfig":
-        scale = shown(run, "scale_rewards")
-        settings["loss"] = "grpo" if is_undivided else "bnpo" if run.before("0.17") else shown(run, "loss_type")
-        settings["reward scale"] = {True: "group", False: "none", None: "group"}.get(scale, scale)
-    return settings
-
-
-def effective(run: TrlRun) -> dict:
-    """{Setting: value} of one run."""
-    if run.config in SAMPLING:
-        settings = of_sampling(run)
-    else:
-        length = shown(run, "max_length")
-        if run.config in ("SFTConfig", "GKDConfig") and run.before("0.16"):
-            length = shown(run, "max_seq_length") or length or 1024
-        elif run.config == "DPOConfig" and run.before("0.12"):
-            length = length or 512
-        size = total(run, "per_device_train_batch_size", "gradient_accumulation_steps")
-        settings = {"batch a step and process": size, "max_length": length}
-    has_ratio = run.value("warmup_steps") in (None, 0) and run.has("warmup_ratio")
-    settings["warmup"] = shown(run, "warmup_ratio" if has_ratio else "warmup_steps") or 0
-    settings |= {name: shown(run, name) for name in PLAIN}
-    if settings["bf16"] is None and run.value("fp16"):
-        settings["bf16"] = False
-    return settings
-
-
-def side_by_side(old: TrlRun, new: TrlRun) -> list[dict]:
-    """Settings that both versions have; `same` is None where one is known at run time only."""
-    first, second, rows = effective(old), effective(new), []
-    for name, before in first.items():
-        after = second[name]
-        if before is None or after is None:
-            continue
-        products = [value for value in (before, after) if re.search(r" [x/*] ", str(value))]
-        rows.append({"setting": name, "old": before, "new": after, "same": None if products else before == after})
-    return rows
 
 
 # ----------------------------------------------------------------------- job files (src/programs/migrate/job_files.py)
@@ -3554,8 +3455,9 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
     return TrlRun(source, config, version, source.calls[config][0])
 
 
-def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
+def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     """Edit the settings of a file; a class that an old trainer needs has no place in it."""
+    report = Report()
     plan = planned(run, report)
     for key, change in plan.items():
         value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
@@ -3571,6 +3473,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest.split(", or")[0])
+    return report
 
 
 # ------------------------------------------------------------------------- verl run (src/programs/migrate/verl_run.py)
@@ -3742,23 +3645,6 @@ def is_equal(old, new) -> bool:
         return float(str(old)) == float(str(new))
     except ValueError:
         return str(old).lower() == str(new).lower()
-
-
-def verl_side_by_side(migration: VerlMigration, job: ShellJob | YamlJob) -> list[dict]:
-    """Settings given or written: of the old job under its version, and of the new one under the newest."""
-    after = {word.key: word.plain for word in job.words}
-    before = {key: change.text for key, change in migration.by_code().items()}
-    before |= {word.key: word.plain for word in migration.given.values()}
-    if clip := before.get(f"{ACTOR}.clip_ratio"):
-        before = {f"{ACTOR}.clip_ratio_low": clip, f"{ACTOR}.clip_ratio_high": clip} | before
-    rows = []
-    for key in dict.fromkeys([*before, *after]):
-        entries = changes("verl")["keys"].get(key, [])
-        old = before.get(key, entry_at(entries, migration.version).get("default"))
-        new = after.get(key, entry_at(entries, newest("verl")).get("default"))
-        if None not in (old, new) and key not in NOT_WRITTEN:
-            rows.append({"config": "verl", "setting": key, "old": old, "new": new, "same": is_equal(old, new)})
-    return rows
 
 
 def composed(job: ShellJob, report: Report) -> str:
@@ -4003,25 +3889,20 @@ def migrate_python(file: str, text: str, version: str) -> dict:
         row = Row(newer[match[1]], newest("trl"), "the version that the new script is for", match[0])
         report.edit(match.start(), match.end(), newer[match[1]], row)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
-    return result | {"effective": compared(migration.runs, file, result["text"], report)}
+    return result | {"settings": written(migration, file, result["text"])}
 
 
-def compared(runs: list[TrlRun], file: str, text: str, report: Report) -> list[dict]:
-    """Settings side by side; one that differs is reported, as it was not meant to."""
+def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
+    """The settings of the new file; one that was to be written and is not there is reported."""
     new, rows = PythonSource(file, text), []
-    calls = [call for calls in new.calls.values() for call in calls if is_config(new, call)]
-    old_calls = [run.call for run in runs if run.call]
-    old_calls.sort(key=lambda call: (call.lineno, call.col_offset))
-    calls.sort(key=new.start)
-    if len(calls) < len(runs):
-        return rows
-    for run in [run for run in runs if not run.unseen]:
-        call = calls[old_calls.index(run.call)] if run.call else calls[-1]
-        for row in side_by_side(run, TrlRun(new, run.config, newest("trl"), call)):
-            rows.append({"config": run.config} | row)
-            if row["same"] is False:
-                why = f"{row['old']} then, {row['new']} in the new file"
-                report.refuse("", row["setting"], why, "setting it by hand")
+    for config in dict.fromkeys(run.config for run, _ in migration.runs):
+        calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
+        rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
+        plans = [plan for run, plan in migration.runs if run.config == config]
+        for name, change in [item for plan in plans for item in plan.items() if item[1].text is not None]:
+            name = change.new_name or name
+            if not any(call.has(name) and call.text(name) == change.text for call in calls):
+                migration.report.refuse("", f"{name}={change.text}", "it is not in the new file", "setting it by hand")
     return rows
 
 
@@ -4030,20 +3911,18 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
-    table = changes("verl")["keys"]
-    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
 
     def outcome_of(version: str) -> dict:
         return {key: change.text for key, change in VerlMigration(job, version).silent().items()}
 
+    table = changes("verl")["keys"]
+    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
-    migration = VerlMigration(job, chosen[0])
-    report = migration.migrate()
+    report = VerlMigration(job, chosen[0]).migrate()
     result = result_of("verl", chosen, report, job.place, job.edited)
-    new = kind(file, result["text"])
     if kind is ShellJob:
-        report.note(f"checked: {composed(new, report)}")
-    return result | {"effective": verl_side_by_side(migration, new)}
+        report.note(f"checked: {composed(ShellJob(file, result['text']), report)}")
+    return result
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
@@ -4052,11 +3931,8 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
     config = config or config_of(job)
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
-    run, report = run_of(job, config, version), Report()
-    migrate_yaml(job, run, report)
-    result = result_of("trl", (version, "given"), report, job.place, job.edited)
-    rows = side_by_side(run, run_of(YamlJob(file, result["text"]), config, newest("trl")))
-    return result | {"effective": [{"config": config} | row for row in rows]}
+    report = migrate_yaml(job, run_of(job, config, version))
+    return result_of("trl", (version, "given"), report, job.place, job.edited)
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:
@@ -4076,15 +3952,13 @@ def say_result(file: str, result: dict, out: str | None) -> None:
         tell("")
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
     tell(f"{file}: {version}, {len(rows)} changes")
-    trial_notes = result["trial"]["notes"] if "trial" in result else []
-    for note in [*report.notes, *trial_notes]:
+    for note in report.notes:
         tell(f"note: {note}")
     if rows:
         tell("\n" + shown_rows(rows, ["line", "setting", "since", "why", "otherwise"]))
-    if result["effective"]:
-        tell("\n" + shown_rows(result["effective"], ["setting", "old", "new"] + ["read"] * ("trial" in result)))
-    if "trial" in result:
-        tell(f"--check: one step of {result['trial']['trainer']}, loss {result['trial']['loss']:.4g}")
+    if step := result.get("trial"):
+        tell("\n" + shown_rows(step["settings"], ["setting", "new", "read"]))
+        tell(f"--check: one step of {step['trainer']}, loss {step['loss']:.4g}")
     tell(f"\n{out} written" if out else "\nnothing written; try --out NEW")
 
 
@@ -4101,15 +3975,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
-    """Run one step, and put what TRL read into the table of settings."""
+    """Run one step; says what TRL read beside what the new script says."""
     need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; verl_train.py tries jobs")
     script = PythonSource(path.name, result["text"]).runnable
     answer = trial(script, path.parent, args.model, args.data)
-    for row in result["effective"]:
-        read = answer.get(row["config"], {})
-        if row["setting"] in read:
-            row["read"] = read[row["setting"]]
-    result["trial"] = {name: answer[name] for name in ("loss", "trainer", "notes")}
+    rows = [row | {"read": answer.get(row["config"], {}).get(row["setting"], "")} for row in result["settings"]]
+    result["report"].notes += answer["notes"]
+    result["trial"] = {"loss": answer["loss"], "trainer": answer["trainer"], "settings": rows}
 
 
 def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
@@ -4148,7 +4020,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         check_step(args, result, path)
     if args.json:
-        names = ("package", "version", "found", "effective", "trial")
+        names = ("package", "version", "found", "trial")
         shown = {name: result[name] for name in names if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
         tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))

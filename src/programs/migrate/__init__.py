@@ -31,7 +31,6 @@ ROOMS = (
     "trl_models",
     "trl_script",
     "versions",
-    "effective",
     "job_files",
     "trl_yaml",
     "verl_run",

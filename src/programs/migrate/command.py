@@ -9,14 +9,13 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Edit, Report, Row, edited_source
-from programs.migrate.effective import side_by_side
 from programs.migrate.job_files import ShellJob, YamlJob
 from programs.migrate.tables import changes, known_version, newest
 from programs.migrate.trial import ONE_STEP, one_step, trial
 from programs.migrate.trl_run import TrlRun
-from programs.migrate.trl_script import TrlMigration, is_config, outcome
+from programs.migrate.trl_script import TrlMigration, outcome
 from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
-from programs.migrate.verl_run import VerlMigration, composed, verl_side_by_side
+from programs.migrate.verl_run import VerlMigration, composed
 from programs.migrate.versions import chosen_version, uses
 
 MIGRATED = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
@@ -74,25 +73,20 @@ def migrate_python(file: str, text: str, version: str) -> dict:
         row = Row(newer[match[1]], newest("trl"), "the version that the new script is for", match[0])
         report.edit(match.start(), match.end(), newer[match[1]], row)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
-    return result | {"effective": compared(migration.runs, file, result["text"], report)}
+    return result | {"settings": written(migration, file, result["text"])}
 
 
-def compared(runs: list[TrlRun], file: str, text: str, report: Report) -> list[dict]:
-    """Settings side by side; one that differs is reported, as it was not meant to."""
+def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
+    """The settings of the new file; one that was to be written and is not there is reported."""
     new, rows = PythonSource(file, text), []
-    calls = [call for calls in new.calls.values() for call in calls if is_config(new, call)]
-    old_calls = [run.call for run in runs if run.call]
-    old_calls.sort(key=lambda call: (call.lineno, call.col_offset))
-    calls.sort(key=new.start)
-    if len(calls) < len(runs):
-        return rows
-    for run in [run for run in runs if not run.unseen]:
-        call = calls[old_calls.index(run.call)] if run.call else calls[-1]
-        for row in side_by_side(run, TrlRun(new, run.config, newest("trl"), call)):
-            rows.append({"config": run.config} | row)
-            if row["same"] is False:
-                why = f"{row['old']} then, {row['new']} in the new file"
-                report.refuse("", row["setting"], why, "setting it by hand")
+    for config in dict.fromkeys(run.config for run, _ in migration.runs):
+        calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
+        rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
+        plans = [plan for run, plan in migration.runs if run.config == config]
+        for name, change in [item for plan in plans for item in plan.items() if item[1].text is not None]:
+            name = change.new_name or name
+            if not any(call.has(name) and call.text(name) == change.text for call in calls):
+                migration.report.refuse("", f"{name}={change.text}", "it is not in the new file", "setting it by hand")
     return rows
 
 
@@ -101,20 +95,18 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
-    table = changes("verl")["keys"]
-    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
 
     def outcome_of(version: str) -> dict:
         return {key: change.text for key, change in VerlMigration(job, version).silent().items()}
 
+    table = changes("verl")["keys"]
+    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
-    migration = VerlMigration(job, chosen[0])
-    report = migration.migrate()
+    report = VerlMigration(job, chosen[0]).migrate()
     result = result_of("verl", chosen, report, job.place, job.edited)
-    new = kind(file, result["text"])
     if kind is ShellJob:
-        report.note(f"checked: {composed(new, report)}")
-    return result | {"effective": verl_side_by_side(migration, new)}
+        report.note(f"checked: {composed(ShellJob(file, result['text']), report)}")
+    return result
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
@@ -123,11 +115,8 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
     config = config or config_of(job)
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
-    run, report = run_of(job, config, version), Report()
-    migrate_yaml(job, run, report)
-    result = result_of("trl", (version, "given"), report, job.place, job.edited)
-    rows = side_by_side(run, run_of(YamlJob(file, result["text"]), config, newest("trl")))
-    return result | {"effective": [{"config": config} | row for row in rows]}
+    report = migrate_yaml(job, run_of(job, config, version))
+    return result_of("trl", (version, "given"), report, job.place, job.edited)
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:
@@ -147,15 +136,13 @@ def say_result(file: str, result: dict, out: str | None) -> None:
         tell("")
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
     tell(f"{file}: {version}, {len(rows)} changes")
-    trial_notes = result["trial"]["notes"] if "trial" in result else []
-    for note in [*report.notes, *trial_notes]:
+    for note in report.notes:
         tell(f"note: {note}")
     if rows:
         tell("\n" + shown_rows(rows, ["line", "setting", "since", "why", "otherwise"]))
-    if result["effective"]:
-        tell("\n" + shown_rows(result["effective"], ["setting", "old", "new"] + ["read"] * ("trial" in result)))
-    if "trial" in result:
-        tell(f"--check: one step of {result['trial']['trainer']}, loss {result['trial']['loss']:.4g}")
+    if step := result.get("trial"):
+        tell("\n" + shown_rows(step["settings"], ["setting", "new", "read"]))
+        tell(f"--check: one step of {step['trainer']}, loss {step['loss']:.4g}")
     tell(f"\n{out} written" if out else "\nnothing written; try --out NEW")
 
 
@@ -172,15 +159,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
-    """Run one step, and put what TRL read into the table of settings."""
+    """Run one step; says what TRL read beside what the new script says."""
     need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; verl_train.py tries jobs")
     script = PythonSource(path.name, result["text"]).runnable
     answer = trial(script, path.parent, args.model, args.data)
-    for row in result["effective"]:
-        read = answer.get(row["config"], {})
-        if row["setting"] in read:
-            row["read"] = read[row["setting"]]
-    result["trial"] = {name: answer[name] for name in ("loss", "trainer", "notes")}
+    rows = [row | {"read": answer.get(row["config"], {}).get(row["setting"], "")} for row in result["settings"]]
+    result["report"].notes += answer["notes"]
+    result["trial"] = {"loss": answer["loss"], "trainer": answer["trainer"], "settings": rows}
 
 
 def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
@@ -219,7 +204,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         check_step(args, result, path)
     if args.json:
-        names = ("package", "version", "found", "effective", "trial")
+        names = ("package", "version", "found", "trial")
         shown = {name: result[name] for name in names if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
         tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))

@@ -47,7 +47,7 @@ class TrlMigration:
 
     def __init__(self, source: PythonSource, version: str):
         self.source, self.version, self.report = source, version, Report()
-        self.runs: list[TrlRun] = []
+        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
 
     def migrate(self) -> Report:
@@ -130,7 +130,7 @@ class TrlMigration:
         if id(run.call) in self.done:
             return
         self.done.add(id(run.call))
-        self.runs.append(run)
+        self.runs.append((run, {} if run.unseen else {**plan}))
         for change in source.hidden_changes(run.call):
             nearest = f"arguments of {run.config}(…)"
             report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
@@ -163,7 +163,7 @@ class TrlMigration:
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
-        self.runs.append(run)
+        self.runs.append((run, plan))
         added = {c.new_name or name: c.text for name, c in plan.items() if c.text is not None}
         if not added:
             return {}

@@ -30,8 +30,9 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
     return TrlRun(source, config, version, source.calls[config][0])
 
 
-def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
+def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     """Edit the settings of a file; a class that an old trainer needs has no place in it."""
+    report = Report()
     plan = planned(run, report)
     for key, change in plan.items():
         value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
@@ -47,3 +48,4 @@ def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest.split(", or")[0])
+    return report

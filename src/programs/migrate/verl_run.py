@@ -179,23 +179,6 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
-def verl_side_by_side(migration: VerlMigration, job: ShellJob | YamlJob) -> list[dict]:
-    """Settings given or written: of the old job under its version, and of the new one under the newest."""
-    after = {word.key: word.plain for word in job.words}
-    before = {key: change.text for key, change in migration.by_code().items()}
-    before |= {word.key: word.plain for word in migration.given.values()}
-    if clip := before.get(f"{ACTOR}.clip_ratio"):
-        before = {f"{ACTOR}.clip_ratio_low": clip, f"{ACTOR}.clip_ratio_high": clip} | before
-    rows = []
-    for key in dict.fromkeys([*before, *after]):
-        entries = changes("verl")["keys"].get(key, [])
-        old = before.get(key, entry_at(entries, migration.version).get("default"))
-        new = after.get(key, entry_at(entries, newest("verl")).get("default"))
-        if None not in (old, new) and key not in NOT_WRITTEN:
-            rows.append({"config": "verl", "setting": key, "old": old, "new": new, "same": is_equal(old, new)})
-    return rows
-
-
 def composed(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
