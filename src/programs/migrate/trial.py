@@ -91,11 +91,12 @@ def replace_data(data: str) -> None:
     datasets.load_dataset = load
 
 
-def replace_config(record: dict, folder: str) -> None:
-    """Every TRL config is made as the script says, noted, and made again for one step."""
+def replace_training(record: dict, folder: str) -> None:
+    """Configs are noted as the script makes them, and made again for one step of four rows, which ends the script."""
     import transformers
 
-    original = transformers.TrainingArguments.__post_init__
+    arguments, trainer = transformers.TrainingArguments, transformers.Trainer
+    made, start, train = arguments.__post_init__, trainer.__init__, trainer.train
 
     def small(self):
         kinds = str | int | float | bool | list | dict | None
@@ -108,16 +109,7 @@ def replace_config(record: dict, folder: str) -> None:
             values["optim"] = "adamw_torch"
         for name in [name for name in values if hasattr(self, name)]:
             setattr(self, name, values[name])
-        original(self)
-
-    transformers.TrainingArguments.__post_init__ = small
-
-
-def replace_trainer(record: dict, folder: str) -> None:
-    """Trainers get four rows, and end the script behind one step."""
-    import transformers
-
-    start, train = transformers.Trainer.__init__, transformers.Trainer.train
+        made(self)
 
     def first(self, *args, **kwargs):
         for name in ("train_dataset", "eval_dataset"):
@@ -126,13 +118,12 @@ def replace_trainer(record: dict, folder: str) -> None:
         start(self, *args, **kwargs)
 
     def one(self, *_, **__):
-        answer = train(self)
-        record["loss"], record["trainer"] = answer.training_loss, type(self).__name__
+        record["loss"], record["trainer"] = train(self).training_loss, type(self).__name__
         Path(folder, "trial.json").write_text(json.dumps(record, default=str), encoding="utf-8")
         sys.stdout.flush()
         os._exit(0)
 
-    transformers.Trainer.__init__, transformers.Trainer.train = first, one
+    arguments.__post_init__, trainer.__init__, trainer.train = small, first, one
 
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
@@ -142,8 +133,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
     replace_data(data)
-    replace_config(record, folder)
-    replace_trainer(record, folder)
+    replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
     sys.argv = [file]
     sys.path.insert(0, str(Path(file).parent))
