@@ -37,15 +37,15 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #     2442-2498  trl run       A TRL run as one version of it reads a script: given arguments, and that version's …
 #     2501-2602  trl meanings  What no default shows: how an old TRL counted, sampled and summed, said in today's …
 #     2605-2732  trl config    What becomes of the settings of a TRL run: names that are gone, defaults that changed, …
-#     2735-2798  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
-#     2801-2872  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
-#     2875-3154  trl script    A script that trains with TRL: its trainers, their configs and their imports
-#     3157-3233  versions      Which version of a package a file was written for: a pin, or the names that it uses
-#     3236-3432  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
-#     3435-3476  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3479-3667  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3670-3832  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
-#     3835-4035  command       The command line: what is read, what is written, what is said
+#     2735-2756  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
+#     2759-2830  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
+#     2833-3113  trl script    A script that trains with TRL: its trainers, their configs and their imports
+#     3116-3192  versions      Which version of a package a file was written for: a pin, or the names that it uses
+#     3195-3391  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
+#     3394-3435  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3438-3626  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3629-3781  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
+#     3784-3984  command       The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -2028,7 +2028,7 @@ def since_of(config: str, name: str, version: str) -> str:
 
 BY_HAND = r"""{
 "batch": {
-  "what": "the batch", "since": "0.15",
+  "what": "GRPO's batch", "since": "0.15",
   "why": "sizes of batches counted prompts, each with num_generations completions",
   "otherwise": "counts completions", "as_before": "per_device_train_batch_size = prompts * num_generations",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
@@ -2048,14 +2048,14 @@ BY_HAND = r"""{
   "otherwise": "that of the model's generation config",
   "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
 "mean_of_completions": {
-  "what": "the loss's mean", "since": "0.17",
+  "what": "the mean of GRPO's loss", "since": "0.17",
   "why": "the loss was the mean over each completion",
   "otherwise": "dapo",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15",
   "configs": ["GRPOConfig"], "before": "0.16",
   "setting": "loss_type", "value": "\"grpo\""},
 "mean_of_tokens": {
-  "what": "the loss's mean", "since": "0.17",
+  "what": "the mean of GRPO's loss", "since": "0.17",
   "why": "the loss was the mean over the tokens of the micro-batch",
   "otherwise": "dapo",
   "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932",
@@ -2113,7 +2113,7 @@ BY_HAND = r"""{
   "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
 "dpo_length": {
   "what": "DPO's length", "since": "0.12",
-  "why": "the length where nothing was said",
+  "why": "512 tokens where nothing was said",
   "otherwise": "1024",
   "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665",
   "configs": ["DPOConfig"], "before": "0.12", "unless": "max_length",
@@ -2128,7 +2128,7 @@ BY_HAND = r"""{
 "end_token": {
   "what": "the end of SFT's texts", "since": "0.16",
   "why": "texts got no end token",
-  "otherwise": "another text",
+  "otherwise": "an end token behind each",
   "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
 "dropout": {
   "since": "0.14",
@@ -2139,7 +2139,7 @@ BY_HAND = r"""{
   "setting": "disable_dropout", "value": "False"},
 "precision": {
   "what": "precision where nothing is said", "since": "transformers 5.0",
-  "why": "the default then",
+  "why": "weights were loaded as float32, quantised ones as float16",
   "otherwise": "that of the checkpoint", "as_before": "dtype=\"float32\"",
   "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
 "kl_in_reward": {
@@ -2735,66 +2735,24 @@ def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
 # ------------------------------------------------------------------- trl rewards (src/programs/migrate/trl_rewards.py)
 
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
-
-
-def add_keywords(source: PythonSource, function: ast.AST, report: Report) -> None:
-    """Put **kwargs behind the parameters of a function."""
-    given = function.args
-    nodes = [*given.posonlyargs, *given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults)]
-    nodes += [given.vararg] if given.vararg else []
-    if nodes:
-        end, text = max(source.span(node)[1] for node in nodes), ", **kwargs"
-    elif isinstance(function, ast.Lambda):
-        end, text = source.start(function) + len("lambda"), " **kwargs"
-    else:
-        end, text = source.text.index("(", source.start(function)) + 1, "**kwargs"
-    if not any(edit.start == end and edit.text == text for edit in report.edits):  # as for another trainer
-        report.edit(end, end, text, Row("**kwargs", "0.18", WHY, "TypeError"))
-
-
-def reward_functions(source: PythonSource, node: ast.expr) -> tuple[list[ast.AST], set[str]]:
-    """(Functions of the file that an expression names, names that it imports)."""
-    functions, imported, waiting, seen = [], set(), [node], set()
-    while waiting:
-        for part in ast.walk(waiting.pop()):
-            name = getattr(part, "id", "")
-            if isinstance(part, ast.Lambda):
-                functions.append(part)
-            if name in source.definitions:
-                functions += contract(source.definitions[name])
-            elif name in source.imports:
-                imported.add(name)
-            elif name in source.constants and name not in seen:
-                waiting.append(source.constants[name])
-            seen.add(name)
-    return functions, imported
-
-
-def contract(definition: ast.AST) -> list[ast.AST]:
-    """What a trainer calls of a definition: a function, what it returns, or the method of a class."""
-    if isinstance(definition, ast.ClassDef):
-        return [x for x in definition.body if isinstance(x, FUNCTIONS) and x.name == "__call__"]
-    inner = [x for x in ast.walk(definition) if isinstance(x, FUNCTIONS) and x is not definition]
-    returned = [x for x in inner if takes_completions(x)]
-    return [definition] if takes_completions(definition) or not returned else returned
-
-
-def takes_completions(function: ast.AST) -> bool:
-    return "completions" in {x.arg for x in [*function.args.args, *function.args.kwonlyargs]}
+LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 
 
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Give every reward function of a trainer **kwargs; say which ones lie in other files."""
-    functions, imported = reward_functions(source, node) if node is not None else ([], set())
-    if not functions and not imported:
-        named = [x for x in source.definitions.values() if not isinstance(x, ast.ClassDef)]
-        functions = [x for x in named if takes_completions(x)]
-    for function in functions:
-        if not function.args.kwarg:
-            add_keywords(source, function, report)
-    for name in sorted(imported):
-        module = source.imports[name][0]
-        if module.split(".")[0] not in ("functools", "trl", "transformers", "torch", "math", "re"):
+    """Put **kwargs behind the parameters of each function that takes completions; `node`: the trainer's rewards.
+
+    TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
+    """
+    for function in [x for x in source.nodes if isinstance(x, FUNCTIONS) and not x.args.kwarg]:
+        given = function.args
+        if "completions" in {x.arg for x in [*given.args, *given.kwonlyargs]}:
+            parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
+            end = max(source.span(part)[1] for part in parts)
+            if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
+                report.edit(end, end, ", **kwargs", Row("**kwargs", "0.18", WHY, "TypeError"))
+    for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
+        module = source.imports.get(name, ("", "", None))[0]
+        if module and module.split(".")[0] not in LIBRARIES:
             report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
 
 
@@ -2955,7 +2913,8 @@ class TrlMigration:
             self.insert_class(run, call, *old)
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
-            mend_rewards(source, source.argument(call, "reward_funcs", PLACES.get(trainer, ())), report)
+            rewards = source.resolved(source.argument(call, "reward_funcs", PLACES.get(trainer, ())))
+            mend_rewards(source, rewards, report)
 
     def own_arguments(self, trainer: str, arguments: dict) -> tuple[dict[str, Change], dict[str, Change]]:
         """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
@@ -3748,11 +3707,12 @@ def replace_data(data: str) -> None:
     datasets.load_dataset = load
 
 
-def replace_config(record: dict, folder: str) -> None:
-    """Every TRL config is made as the script says, noted, and made again for one step."""
+def replace_training(record: dict, folder: str) -> None:
+    """Configs are noted as the script makes them, and made again for one step of four rows, which ends the script."""
     import transformers
 
-    original = transformers.TrainingArguments.__post_init__
+    arguments, trainer = transformers.TrainingArguments, transformers.Trainer
+    made, start, train = arguments.__post_init__, trainer.__init__, trainer.train
 
     def small(self):
         kinds = str | int | float | bool | list | dict | None
@@ -3765,16 +3725,7 @@ def replace_config(record: dict, folder: str) -> None:
             values["optim"] = "adamw_torch"
         for name in [name for name in values if hasattr(self, name)]:
             setattr(self, name, values[name])
-        original(self)
-
-    transformers.TrainingArguments.__post_init__ = small
-
-
-def replace_trainer(record: dict, folder: str) -> None:
-    """Trainers get four rows, and end the script behind one step."""
-    import transformers
-
-    start, train = transformers.Trainer.__init__, transformers.Trainer.train
+        made(self)
 
     def first(self, *args, **kwargs):
         for name in ("train_dataset", "eval_dataset"):
@@ -3783,13 +3734,12 @@ def replace_trainer(record: dict, folder: str) -> None:
         start(self, *args, **kwargs)
 
     def one(self, *_, **__):
-        answer = train(self)
-        record["loss"], record["trainer"] = answer.training_loss, type(self).__name__
+        record["loss"], record["trainer"] = train(self).training_loss, type(self).__name__
         Path(folder, "trial.json").write_text(json.dumps(record, default=str), encoding="utf-8")
         sys.stdout.flush()
         os._exit(0)
 
-    transformers.Trainer.__init__, transformers.Trainer.train = first, one
+    arguments.__post_init__, trainer.__init__, trainer.train = small, first, one
 
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
@@ -3799,8 +3749,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
     replace_data(data)
-    replace_config(record, folder)
-    replace_trainer(record, folder)
+    replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
     sys.argv = [file]
     sys.path.insert(0, str(Path(file).parent))

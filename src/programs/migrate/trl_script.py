@@ -94,7 +94,8 @@ class TrlMigration:
             self.insert_class(run, call, *old)
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
-            mend_rewards(source, source.argument(call, "reward_funcs", PLACES.get(trainer, ())), report)
+            rewards = source.resolved(source.argument(call, "reward_funcs", PLACES.get(trainer, ())))
+            mend_rewards(source, rewards, report)
 
     def own_arguments(self, trainer: str, arguments: dict) -> tuple[dict[str, Change], dict[str, Change]]:
         """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
