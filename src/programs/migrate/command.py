@@ -83,10 +83,9 @@ def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
         calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
         rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
         plans = [plan for run, plan in migration.runs if run.config == config]
-        for name, change in [item for plan in plans for item in plan.items() if item[1].text is not None]:
-            name = change.new_name or name
-            if not any(call.has(name) and call.text(name) == change.text for call in calls):
-                migration.report.refuse("", f"{name}={change.text}", "it is not in the new file", "setting it by hand")
+        for change in [c for plan in plans for c in plan.values() if c.text is not None]:
+            if not any(call.has(change.name) and call.text(change.name) == change.text for call in calls):
+                migration.report.refuse("", change.row.setting, "it is not in the new file", "setting it by hand")
     return rows
 
 

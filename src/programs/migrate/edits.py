@@ -37,16 +37,25 @@ def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of an argument; `text` is None where it goes."""
+    """What becomes of a setting: its name today, and its text there; None where it goes."""
 
+    name: str
     text: str | None
-    row: Row
-    new_name: str = ""
+    since: str
+    why: str
+    otherwise: str = "TypeError"
+    source: str = ""
+
+    @property
+    def row(self) -> Row:
+        setting = "" if self.text is None else f"{self.name}={self.text}"
+        return Row(setting, self.since, self.why, self.otherwise, self.source)
 
 
-def changed(name: str, text: str, rule: str) -> tuple[str, Change]:
-    """An argument that the new script has to give, by a rule of by_hand.json."""
-    return name, Change(text, by_hand(f"{name}={text}", rule))
+def changed(name: str, text: str, rule: str) -> Change:
+    """A setting that the new file has to give, by a rule of by_hand.json."""
+    row = by_hand("", rule)
+    return Change(name, text, row.since, row.why, row.otherwise, row.source)
 
 
 @dataclass(frozen=True)
@@ -117,8 +126,7 @@ def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[
         if argument and change.text is None:
             report.edit(*removal(source.text, argument), "", change.row)
         elif argument:
-            new = change.new_name or name
-            text = f'"{new}": {change.text}' if argument.quoted else f"{new}={change.text}"
+            text = f'"{change.name}": {change.text}' if argument.quoted else change.row.setting
             report.edit(argument.start, argument.end, text, change.row)
 
 
@@ -136,29 +144,31 @@ def removal(text: str, argument: Argument) -> tuple[int, int]:
     return start, re.compile(r"[ \t]*").match(text, after.end()).end()
 
 
-def add_arguments(source: PythonSource, call, added: dict[str, Change], removed: set[int], report: Report) -> None:
+def add_arguments(source: PythonSource, call, added: list[Change], removed: set[int], report: Report) -> None:
     """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
     start, end = source.span(call)
     kept = [k for k in call.keywords if source.start(k) not in removed]
-    texts = {name: f"{change.new_name or name}={change.text}" for name, change in added.items()}
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    is_long = place - line + sum(map(len, texts.values())) > 110 and "\n" not in source.text[start:end]
+    is_long = (
+        place - line + sum(len(change.row.setting) for change in added) > 110 and "\n" not in source.text[start:end]
+    )
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
-    for number, (name, text) in enumerate(texts.items()):
+    for number, change in enumerate(added):
+        text = change.row.setting
         if kept:
             text = break_ * (is_long and not number) + f"{text},{break_}"
         elif call.args or number:
             text = f",{break_}{text}"
-        report.edit(place, place, text, added[name].row)
+        report.edit(place, place, text, change.row)
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
     """Edit the arguments that a call has, and add the others of a plan."""
     given = source.arguments(call)[0]
     edit_arguments(source, given, plan, report)
-    added = {name: change for name, change in plan.items() if name not in given and change.text is not None}
+    added = [change for name, change in plan.items() if name not in given and change.text is not None]
     removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
     if added:
         add_arguments(source, call, added, removed, report)

@@ -57,9 +57,8 @@ class JobFile:
             if change.text is None:
                 self.remove(given[key], change.row, report)
             else:
-                self.replace(given[key], change.new_name or key, change.text, change.row, report)
-        added = {c.new_name or key: c for key, c in plan.items() if key not in given and c.text is not None}
-        self.add([(key, change.text, change.row) for key, change in added.items()], report)
+                self.replace(given[key], change, report)
+        self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
 
 
 class ShellJob(JobFile):
@@ -85,8 +84,8 @@ class ShellJob(JobFile):
         before = [line[: mark.start()] for mark in re.finditer(r"(?:^|(?<=\s))#", line)]
         return any(text.count('"') % 2 == 0 and text.count("'") % 2 == 0 for text in before)
 
-    def replace(self, word: Word, key: str, value: str, row: Row, report: Report) -> None:
-        report.edit(word.start, word.end, f"{key}={value}", row)
+    def replace(self, word: Word, change: Change, report: Report) -> None:
+        report.edit(word.start, word.end, change.row.setting, change.row)
 
     def remove(self, word: Word, row: Row, report: Report) -> None:
         text, start, end = self.text, word.start, word.end
@@ -103,14 +102,15 @@ class ShellJob(JobFile):
         else:  # the last line of a command: the one before no longer goes on
             report.edit(before.start(), end, "", row)
 
-    def add(self, settings: list[tuple[str, str, Row]], report: Report) -> None:
+    def add(self, settings: list[Change], report: Report) -> None:
         """Put words behind the main module of each command, so that all that the job says wins over them."""
         places = [end for _, _, end in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
             break_ = " " if statement.count("'") % 2 else " \\\n    " if places else "\n"
-            for key, value, row in settings:
-                report.edit(place, place, f"{break_}{key}={value}", row if place == (places or [place])[0] else None)
+            for change in settings:
+                row = change.row if place == (places or [place])[0] else None
+                report.edit(place, place, break_ + change.row.setting, row)
 
 
 class YamlJob(JobFile):
@@ -133,7 +133,7 @@ class YamlJob(JobFile):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
         self.starts: dict[str, int] = {}  # of the key of a section
-        self.moved: list[tuple[str, str, None]] = []  # settings of another section, written by add
+        self.moved: list[Change] = []  # settings of another section, written by add
         self.removed: set[str] = set()
         self.words = [*self.below(root, "")]
 
@@ -150,13 +150,13 @@ class YamlJob(JobFile):
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
             yield Word(name, self.text[value.start_mark.index : end], start, end)
 
-    def replace(self, word: Word, key: str, value: str, row: Row, report: Report) -> None:
-        section, _, name = key.lstrip("+").rpartition(".")
+    def replace(self, word: Word, change: Change, report: Report) -> None:
+        section, _, name = change.name.lstrip("+").rpartition(".")
         if section == word.key.rpartition(".")[0]:
-            report.edit(word.start, word.end, f"{name}: {value}", row)
+            report.edit(word.start, word.end, f"{name}: {change.text}", change.row)
         else:
-            self.remove(word, row, report)
-            self.moved.append((key, value, None))
+            self.remove(word, change.row, report)
+            self.moved.append(change)
 
     def remove(self, word: Word, row: Row, report: Report) -> None:
         self.removed.add(word.key)
@@ -170,20 +170,20 @@ class YamlJob(JobFile):
         after = self.text.find("\n", end)
         report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", row)
 
-    def add(self, settings: list[tuple[str, str, Row | None]], report: Report) -> None:
+    def add(self, settings: list[Change], report: Report) -> None:
         """Put settings at the end of the deepest section that is there."""
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 self.cut(start, start, None, report)
                 del self.sections[name]
         trees: dict[str, dict] = {}
-        for key, value, row in [*self.moved, *settings]:
-            parts = key.lstrip("+").split(".")
+        for change in [*self.moved, *settings]:
+            parts = change.name.lstrip("+").split(".")
             depth = max(i for i in range(len(parts)) if ".".join(parts[:i]) in self.sections)
             node = trees.setdefault(".".join(parts[:depth]), {})
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
-            node[parts[-1]] = (value, row)
+            node[parts[-1]] = (change.text, None if change in self.moved else change.row)
         for name, tree in trees.items():
             section = self.sections[name]
             end = len(self.text[: section.value[-1][1].end_mark.index].rstrip())

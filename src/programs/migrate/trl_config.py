@@ -1,6 +1,6 @@
 """What becomes of the settings of a TRL run: names that are gone, defaults that changed, prompts that were cut."""
 
-from programs.migrate.edits import Change, Report, Row
+from programs.migrate.edits import Change, Report
 from programs.migrate.tables import ABSENT, changes, default_at, gone_entry, newest, since_of
 from programs.migrate.trl_meanings import MEANINGS
 from programs.migrate.trl_names import BESIDE_THE_RUN, LOSSLESS, SAMPLING
@@ -57,10 +57,10 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
         if new and new not in run.arguments and name not in LOSSLESS:
-            plan[name] = Change(text, Row(f"{new}={text}", since, f"the new name of {name}", "TypeError"), new)
+            plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
         is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
-        plan[name] = Change(None, Row("", since, f"{name} is gone{', and the run is the same' * (not is_lost)}"))
+        plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
             place = run.source.place(run.source.start(run.nodes[name]))
             report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
@@ -75,8 +75,8 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
         is_absent = old is ABSENT or new is ABSENT
         if is_absent or run.has(name) or name in BESIDE_THE_RUN or is_same(name, old, new) or is_idle(run, name):
             continue
-        row = Row(f"{name}={python(old)}", since_of(run.config, name, run.version), "its default then", python(new))
-        plan[name] = Change(python(old), row)
+        since = since_of(run.config, name, run.version)
+        plan[name] = Change(name, python(old), since, "its default then", python(new))
     return plan
 
 
@@ -100,7 +100,7 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
         plan |= dict(meaning(run, report))
     for name in ("max_prompt_length", "max_target_length"):
         if run.in_config(name):
-            plan[name] = Change(None, Row("", "0.28", f"no trainer has {name}", "TypeError"))
+            plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from programs.migrate.edits import Change, Report, Row, changed, rules_of
+from programs.migrate.edits import Change, Report, changed, rules_of
 from programs.migrate.trl_run import UNKNOWN, TrlRun
 
 Changes = Iterator[tuple[str, Change]]
@@ -17,7 +17,7 @@ def by_rules(run: TrlRun, report: Report) -> Changes:
         is_on = "when" not in entry or run.is_on(entry["when"])
         if run.config in entry["configs"] and is_on and not run.has(unless) and unless not in run.source.imports:
             if "setting" in entry:
-                yield changed(entry["setting"], entry["value"], rule)
+                yield entry["setting"], changed(entry["setting"], entry["value"], rule)
             else:
                 report.note(entry["why"])
 
@@ -35,12 +35,11 @@ def batch(run: TrlRun, report: Report) -> Changes:
     """GRPO before 0.15: sizes of batches count prompts, each with `num_generations` completions."""
     if run.config != "GRPOConfig" or not run.before("0.15"):
         return
-    yield changed(
-        "per_device_train_batch_size", product(run, "per_device_train_batch_size", "num_generations"), "batch"
-    )
+    sizes = ["per_device_train_batch_size"]
     if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
-        text = product(run, "per_device_eval_batch_size", "num_generations")
-        yield changed("per_device_eval_batch_size", text, "batch")
+        sizes.append("per_device_eval_batch_size")
+    for name in sizes:
+        yield name, changed(name, product(run, name, "num_generations"), "batch")
 
 
 def sampling(run: TrlRun, report: Report) -> Changes:
@@ -52,12 +51,13 @@ def sampling(run: TrlRun, report: Report) -> Changes:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
         if run.has("generation_kwargs"):
             kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
-        yield changed("temperature", "1.0", "temperature")
-        yield changed("generation_kwargs", kwargs, "temperature")
+        yield "temperature", changed("temperature", "1.0", "temperature")
+        yield "generation_kwargs", changed("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
-        yield changed("top_k", f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50", "top_k")
+        text = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
+        yield "top_k", changed("top_k", text, "top_k")
     elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
-        yield changed("top_k", "0", "top_k_none")
+        yield "top_k", changed("top_k", "0", "top_k_none")
     by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
     if run.is_on("use_vllm") and (by_default or run.value("vllm_mode") == "server"):
         report.note("the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)")
@@ -68,28 +68,27 @@ def schedule(run: TrlRun, report: Report) -> Changes:
     since = "transformers 5.0"
     if run.has("warmup_ratio"):
         ratio, text = run.value("warmup_ratio"), run.text("warmup_ratio")
-        row = Row(f"warmup_steps={text}", since, "warmup_steps below 1 is the share", "TypeError")
         if run.has("warmup_steps") and run.value("warmup_steps") not in (0, UNKNOWN):
-            yield "warmup_ratio", Change(None, Row("", since, "warmup_steps won over it", "TypeError"))
+            yield "warmup_ratio", Change("warmup_ratio", None, since, "warmup_steps won over it")
         elif ratio is not UNKNOWN and ratio >= 1:
             report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
-            yield "warmup_ratio", Change(text, row, "warmup_steps")
+            yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
     forms = {"group_by_length": ("train_sampling_strategy", '"group_by_length"', '"random"')}
     forms |= {"adafactor": ("optim", '"adafactor"', '"adamw_torch"')}
     for name in [name for name in forms if run.has(name)]:
         (new, on, off), given = forms[name], run.text(name)
         text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
-        yield name, Change(text, Row(f"{new}={text}", since, "its new name", "TypeError"), new)
+        yield name, Change(new, text, since, "its new name")
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
     """DPO: the SFT term by its new name, a loss that is gone."""
     kinds = run.text("loss_type") if run.has("loss_type") else '"sigmoid"'
     if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
-        row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")
-        yield "rpo_alpha", Change(f"[1.0, {run.text('rpo_alpha')}]", row, "loss_weights")
-        yield "loss_type", Change(f'[{kinds}, "sft"]', row)
+        why = "rpo_alpha weighed the SFT term"
+        yield "rpo_alpha", Change("loss_weights", f"[1.0, {run.text('rpo_alpha')}]", "0.29", why)
+        yield "loss_type", Change("loss_type", f'[{kinds}, "sft"]', "0.29", why)
     if run.config == "DPOConfig" and "kto_pair" in kinds:
         report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
@@ -99,7 +98,7 @@ def supervised(run: TrlRun, report: Report) -> Changes:
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
-        yield "packing_strategy", Change('"bfd"', Row('packing_strategy="bfd"', "0.20", "ffd is gone", "ValueError"))
+        yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
         report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
         why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"

@@ -3,7 +3,7 @@
 import ast
 
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Change, Report, Row, by_hand, edit_arguments, edit_call
+from programs.migrate.edits import Change, Report, changed, edit_arguments, edit_call
 from programs.migrate.tables import numbers, transformers_of
 
 # old argument of from_pretrained -> (new name, new value)
@@ -34,13 +34,12 @@ def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, 
     for old, (new, form) in RENAMED.items():
         if old not in arguments:
             continue
-        if new in {*arguments, *(change.new_name for change in plan.values())}:
+        if new in {*arguments, *(change.name for change in plan.values())}:
             place = source.place(arguments[old].start)
             report.refuse(place, old, "no longer an argument", f"all of it in {new}=…")
             continue
         text = form.format(source.code(arguments[old].value))
-        row = Row(f"{new}={text}", "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
-        plan[old] = Change(text, row, new)
+        plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
     return plan
 
 
@@ -53,7 +52,7 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
         bits = [name for name in QUANTISED if name in plan]
         if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
             kind = "float16" if bits or "quantization_config" in arguments else "float32"
-            plan["dtype"] = Change(f'"{kind}"', by_hand(f'dtype="{kind}"', "precision"))
+            plan["dtype"] = changed("dtype", f'"{kind}"', "precision")
         edit_call(source, call, plan, report)
         quantised = quantised or bool(bits)
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]

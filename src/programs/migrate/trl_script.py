@@ -77,9 +77,9 @@ class TrlMigration:
         arguments, unseen = source.arguments(call)
         plan, moved = self.own_arguments(trainer, arguments)
         of_trainer = {name: argument.value for name, argument in arguments.items() if name in moved or name in MOVED}
-        of_trainer |= {change.new_name: of_trainer[name] for name, change in moved.items()}
+        of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
         run = TrlRun(source, config, self.version, made, of_trainer)
-        settings = planned(run, report) | {change.new_name: change for change in moved.values()}
+        settings = planned(run, report) | {change.name: change for change in moved.values()}
         if made is not None:
             self.config(run, settings)
         elif node is None and not unseen:
@@ -107,22 +107,16 @@ class TrlMigration:
             if not entry.get("gone"):
                 continue
             since, new = entry["since"], entry.get("renamed") or ""
-            is_moved = new.startswith("args.") or name in MOVED
+            is_moved = (new.startswith("args.") or name in MOVED) and name not in LOSSLESS
             new = new.removeprefix("args.") or name
-            row = Row(f"{new}={text}", since, f"the new name of {name}", "TypeError")
-            if is_moved and name not in LOSSLESS:
-                plan[name] = Change(None, Row("", since, f"{name} is no argument of {trainer}", "TypeError"))
-                row = Row(f"{new}={text}", since, "an argument of the config now", "TypeError")
-                if not new.startswith("max_prompt") and not new.startswith("max_target"):  # a class cuts prompts
-                    moved[name] = Change(text, row, new)
-            elif new != name and new not in arguments:
-                plan[name] = Change(text, row, new)
-            else:
-                plan[name] = Change(None, Row("", since, f"{name} is no argument of {trainer}", "TypeError"))
-                if name not in LOSSLESS and new == name and text not in ("None", "False"):
-                    nearest = WITHOUT_EQUAL.get(name, "leaving it out")
-                    place = self.source.place(argument.start)
-                    self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
+            plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
+            if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                moved[name] = Change(new, text, since, "an argument of the config now")
+            elif not is_moved and new != name and new not in arguments:
+                plan[name] = Change(new, text, since, f"the new name of {name}")
+            elif not is_moved and new == name and name not in LOSSLESS and text not in ("None", "False"):
+                place, nearest = self.source.place(argument.start), WITHOUT_EQUAL.get(name, "leaving it out")
+                self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
         return plan, moved
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
@@ -139,7 +133,7 @@ class TrlMigration:
             change, statement = plan.pop(name), run.attributes[name]
             text = f"pass  # {name} is gone"
             if change.text is not None:
-                text = f"{source.code(statement.targets[0].value)}.{change.new_name or name} = {change.text}"
+                text = f"{source.code(statement.targets[0].value)}.{change.name} = {change.text}"
             report.edit(*source.span(statement), text, change.row)
         added = [name for name, change in plan.items() if name not in run.arguments and change.text is not None]
         if run.unseen and added:
@@ -165,15 +159,18 @@ class TrlMigration:
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
         self.runs.append((run, plan))
-        added = {c.new_name or name: c.text for name, c in plan.items() if c.text is not None}
+        added = [change.row.setting for change in plan.values() if change.text is not None]
         if not added:
             return {}
-        folder = f'output_dir="{trainer}"'
-        text = f"{run.config}({', '.join([folder, *(f'{name}={value}' for name, value in added.items())])})"
+        arguments = ", ".join([f'output_dir="{trainer}"', *added])
         for change in plan.values():
             self.report.edit(self.source.start(call), self.source.start(call), "", change.row)
         self.add_import("trl", run.config)
-        return {"args": Change(text, Row(f"args={run.config}({folder}, …)", newest("trl"), "defaults then"))}
+        return {
+            "args": Change(
+                "args", f"{run.config}({arguments})", newest("trl"), "defaults then, as none were given", "today's"
+            )
+        }
 
     def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
         """Say that the settings of a trainer cannot be seen, and where to look for them."""
@@ -222,8 +219,8 @@ class TrlMigration:
         if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
             return {}
         text = f"lambda row: {source.code(given)}({{key: [value] for key, value in row.items()}})[0]"
-        row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
-        return {"formatting_func": Change(text, row)}
+        why = "it took a batch; now it takes a row"
+        return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""

@@ -2,9 +2,10 @@
 
 import ast
 import json
+from dataclasses import replace
 
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Change, Report, Row, by_hand
+from programs.migrate.edits import Change, Report, by_hand
 from programs.migrate.job_files import YamlJob
 from programs.migrate.trl_config import old_trainer, planned
 from programs.migrate.trl_run import TrlRun
@@ -36,12 +37,11 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     plan = planned(run, report)
     for key, change in plan.items():
         value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
-        plan[key] = Change(change.text and json.dumps(value), change.row, change.new_name)
+        plan[key] = replace(change, text=change.text and json.dumps(value))
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
-            row = Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32")
-            plan[word.key] = Change(word.value, row, key)
+            plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
     job.apply(plan, report)
     nearest = "the class that migrate.py puts into a script, or rows that are short enough"
     if limit := run.value("max_prompt_length"):

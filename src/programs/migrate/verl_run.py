@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.data.verl_keys import ACTOR, REF, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Change, Report, Row, by_hand, changed, rules_of
+from programs.migrate.edits import Change, Report, by_hand, changed, rules_of
 from programs.migrate.job_files import ShellJob, Word, YamlJob
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
 
@@ -74,16 +74,15 @@ class VerlMigration:
         if key == f"{ACTOR}.clip_ratio":
             return self.both_sides(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
-            return {key: Change("dummy", Row(f"{key}=dummy", self.since(key), "its new name", "an error"))}
+            return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if entry := self.moved(word):
             target, why, otherwise = entry
             if target is not None and target.lstrip("+") not in self.given:
-                return {key: Change(word.value, Row(f"{target}={word.value}", self.since(key), why, otherwise), target)}
+                return {key: Change(target, word.value, self.since(key), why, otherwise)}
             why = why if target is None else f"{target} is given too"
-            return {key: Change(None, Row("", self.since(key), f"{key}: {why}", otherwise))}
+            return {key: Change(key, None, self.since(key), f"{key}: {why}", otherwise)}
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
-            row = Row(f"{key}={word.value}", newest_verl, "a key of its own today: no +", "an error of Hydra")
-            return {key: Change(word.value, row)}
+            return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and key not in self.known:
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
             self.refuse(word, key, f"verl {newest_verl} does not have it", near)
@@ -125,21 +124,20 @@ class VerlMigration:
         parallel = self.number(f"{PER_JOB[word.key]}.ulysses_sequence_parallel_size", 1)
         size = self.number(word.key, 0)
         if new in self.given:
-            return {word.key: Change(None, Row("", "0.2", f"{new} is given too", "an error"))}
+            return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
         if None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
             nearest = f"{new}={word.value} / (nnodes x n_gpus_per_node)"
             self.refuse(word, f"{word.key}={word.value}", f"{row.why}; a number is a variable here", nearest)
             return {}
         value = str(size // max(1, gpus * nodes // parallel))
-        return {word.key: Change(value, by_hand(f"{new}={value}", "micro_batch"), new)}
+        return {word.key: changed(new, value, "micro_batch")}
 
     def both_sides(self, word: Word) -> dict[str, Change]:
         """clip_ratio is no longer read: both sides of the bound."""
         keys = [k for k in (f"{ACTOR}.clip_ratio_{side}" for side in ("low", "high")) if k not in self.given]
-        row = Row("", "0.4", "each side has its own key", "0.2")
-        added = {key: Change(word.value, Row(f"{key}={word.value}", "0.4", row.why, "0.2"), key) for key in keys}
-        first = {word.key: added.pop(keys[0]) if keys else Change(None, row)}
-        return first | added
+        sides = [Change(key, word.value, "0.4", "each side has its own key", "0.2") for key in keys]
+        first = sides.pop(0) if sides else Change(word.key, None, "0.4", "both sides are given too")
+        return {word.key: first} | {change.name: change for change in sides}
 
     def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
@@ -152,23 +150,23 @@ class VerlMigration:
             if not is_equal(old, new) and "$" not in f"{old}{new}":
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
-                plan[key] = Change(value, Row(f"{key}={value}", self.since(key), "its default then", shown))
+                plan[key] = Change(key, value, self.since(key), "its default then", shown)
         return {key: change for key, change in (plan | self.by_code()).items() if key not in self.given}
 
     def by_code(self) -> dict[str, Change]:
         """What no default shows."""
-        kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", []
+        kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
             why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
-            plan.append(changed(key, "True", "kl_in_reward"))
+            plan[key] = changed(key, "True", "kl_in_reward")
         for rule, entry in rules_of("verl", self.version):
             if "setting" in entry:
-                plan.append(changed(entry["setting"], entry["value"], rule))
+                plan[entry["setting"]] = changed(entry["setting"], entry["value"], rule)
             else:
                 self.report.note(entry["why"])
-        return dict(plan)
+        return plan
 
 
 def is_equal(old, new) -> bool:
