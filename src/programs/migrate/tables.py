@@ -9,25 +9,12 @@ from parts.foundation.messages import UserError
 TRL_CHANGES = file_text("trl_changes.json")
 VERL_CHANGES = file_text("verl_changes.json")
 # Defaults that a TRL config inherits from transformers and that no version changed.
-INHERITED = {
-    "bf16": False,
-    "fp16": False,
-    "gradient_accumulation_steps": 1,
-    "gradient_checkpointing": False,
-    "learning_rate": 5e-5,
-    "logging_steps": 500,
-    "lr_scheduler_type": "linear",
-    "max_grad_norm": 1.0,
-    "max_steps": -1,
-    "num_generations": 8,
-    "num_train_epochs": 3.0,
-    "per_device_eval_batch_size": 8,
-    "per_device_train_batch_size": 8,
-    "remove_unused_columns": True,
-    "seed": 42,
-    "use_liger_kernel": False,
-    "weight_decay": 0.0,
-}
+INHERITED = (
+    {"bf16": False, "fp16": False, "remove_unused_columns": True, "lr_scheduler_type": "linear", "seed": 42}
+    | {"learning_rate": 5e-5, "weight_decay": 0.0, "max_grad_norm": 1.0, "max_steps": -1, "num_train_epochs": 3.0}
+    | {"gradient_accumulation_steps": 1, "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
+    | {"gradient_checkpointing": False, "use_liger_kernel": False, "logging_steps": 500, "num_generations": 8}
+)
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -85,10 +72,6 @@ def default_at(config: str, name: str, version: str):
     if base:
         there = is_there(base, transformers_of(version))
         return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    if config == "RLOOConfig" and name == "num_generations":
-        return 2 if numbers(version) >= (0, 22) else ABSENT
-    if config == "GRPOConfig" and name == "learning_rate":
-        return 1e-6
     return INHERITED.get(name, ABSENT)
 
 

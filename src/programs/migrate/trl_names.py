@@ -1,19 +1,7 @@
 """Trainers of TRL, and names that are gone with what takes their place."""
 
-CONFIGS = {
-    "GRPOTrainer": "GRPOConfig",
-    "RLOOTrainer": "RLOOConfig",
-    "SFTTrainer": "SFTConfig",
-    "DPOTrainer": "DPOConfig",
-    "RewardTrainer": "RewardConfig",
-    "KTOTrainer": "KTOConfig",
-    "GKDTrainer": "GKDConfig",
-    "OnlineDPOTrainer": "OnlineDPOConfig",
-    "ORPOTrainer": "ORPOConfig",
-    "CPOTrainer": "CPOConfig",
-    "PPOTrainer": "PPOConfig",
-    "PPOv2Trainer": "PPOv2Config",
-}
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
+CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
     "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
@@ -52,18 +40,9 @@ GONE_NAMES = {
     "get_kbit_device_map": "accelerate's PartialState().local_process_index",
 }
 # Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
-CARRIED = {
-    "lr": ("learning_rate",),
-    "kl_coef": ("kl_coef", "init_kl_coef"),
-    "ppo_epochs": ("num_ppo_epochs", "ppo_epochs"),
-    "minibatches": ("num_mini_batches",),
-    "clip_eps_low": ("cliprange",),
-    "clip_eps_high": ("cliprange",),
-    "vf_coef": ("vf_coef",),
-    "gamma": ("gamma",),
-    "gae_lambda": ("lam",),
-    "max_new_tokens": ("response_length",),
-    "temperature": ("temperature",),
-    "seed": ("seed",),
-    "batch_size": ("batch_size", "per_device_train_batch_size"),
-}
+CARRIED = (
+    {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"]}
+    | {"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"]}
+    | {"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"]}
+    | {"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}
+)
