@@ -1,9 +1,10 @@
 """A script that trains with TRL: its trainers, their configs and their imports."""
 
 import ast
+import re
 import textwrap
 
-from parts.foundation.user_scripts import PythonSource
+from parts.foundation.user_scripts import FUNCTIONS, PythonSource
 from programs.migrate.edits import Change, Report, Row, by_hand, edit_call
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
 from programs.migrate.trl_config import CLASS, default_changes, old_trainer, planned, prompt_limit
@@ -187,12 +188,17 @@ class TrlMigration:
         """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
         source, report, base = self.source, self.report, self.source.code(call.func)
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
-        while source.text[: source.start(statement)].rpartition("\n")[2].strip():  # not the first of its line
+        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
             statement = source.around(statement, ast.stmt)
-        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version)
-        text = textwrap.indent(text.strip() + "\n" + body, " " * statement.col_offset).lstrip()
-        gap = "\n" if statement.col_offset else "\n\n"
-        report.edit(source.start(statement), source.start(statement), f"{text}{gap}{' ' * statement.col_offset}")
+        limit = run.nodes.get("max_prompt_length")
+        home = source.around(limit, FUNCTIONS) if limit and prompt_limit(run)[0] is UNKNOWN else None
+        if home and home is not source.around(call, FUNCTIONS):
+            shown = f"max_prompt_length={source.code(limit)}"
+            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
+        line = source.text.rfind("\n", 0, source.start(statement)) + 1
+        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version).strip()
+        text = textwrap.indent(f"{text}\n{body}\n", re.match(r"[ \t]*", source.text[line:])[0])
+        report.edit(line, line, text if statement.col_offset else f"{text}\n")
         row = by_hand(f"{name}(…)", "end_token" if ending == "WithoutEndToken" else "prompts")
         report.edit(*source.span(call.func), name, row)
 
@@ -271,6 +277,7 @@ class TrlMigration:
         """Import a name that an edit uses, before the first import from its package, or from TRL."""
         imports = self.source.imports
         nodes = [node for package in (module, "trl") for at, _, node in imports.values() if at.split(".")[0] == package]
+        nodes.append(self.source.tree.body[0])
         text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
         start = self.source.start(nodes[0])
         is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
