@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Edit, Report, Row, edited_source
+from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
 from programs.migrate.tables import changes, known_version, newest
 from programs.migrate.trial import ONE_STEP, one_step, trial
@@ -70,8 +70,8 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     report = migration.migrate()
     newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers>=5.19,<6"}
     for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
-        row = Row(newer[match[1]], newest("trl"), "the version that the new script is for", match[0])
-        report.edit(match.start(), match.end(), newer[match[1]], row)
+        pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
+        report.edit(match.start(), match.end(), pin.name, pin)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
     return result | {"settings": written(migration, file, result["text"])}
 
@@ -85,7 +85,7 @@ def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
         plans = [plan for run, plan in migration.runs if run.config == config]
         for change in [c for plan in plans for c in plan.values() if c.text is not None]:
             if not any(call.has(change.name) and call.text(change.name) == change.text for call in calls):
-                migration.report.refuse("", change.row.setting, "it is not in the new file", "setting it by hand")
+                migration.report.refuse("", change.setting, "it is not in the new file", "setting it by hand")
     return rows
 
 

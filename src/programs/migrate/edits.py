@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from parts.foundation.file_text import file_text
 from parts.foundation.user_scripts import Argument, PythonSource
@@ -12,20 +12,26 @@ BY_HAND = file_text("by_hand.json")  # what no signature shows, by rule; some ho
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table of changes."""
+class Change:
+    """One line of the table: what becomes of a setting, its name today and its text there."""
 
-    setting: str  # what the new file says
+    name: str
+    text: str | None  # None where the setting goes; "" where the name is all, as of a class
     since: str  # the version that changed it
     why: str
-    otherwise: str = ""  # what today's package would do without the change
+    otherwise: str = "TypeError"  # what today's package would do without the change
     source: str = ""  # file and line of the old package, where no signature shows it
 
+    @property
+    def setting(self) -> str:
+        """What the new file says."""
+        return "" if self.text is None else f"{self.name}={self.text}" if self.text else self.name
 
-def by_hand(setting: str, rule: str) -> Row:
-    """The line of the table for a rule of by_hand.json."""
+
+def by_hand(name: str, text: str, rule: str) -> Change:
+    """A line of the table by a rule of by_hand.json."""
     entry = json.loads(BY_HAND)[rule]
-    return Row(setting, *(entry[name] for name in ("since", "why", "otherwise", "source")))
+    return Change(name, text, *(entry[key] for key in ("since", "why", "otherwise", "source")))
 
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
@@ -36,36 +42,13 @@ def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
 
 
 @dataclass(frozen=True)
-class Change:
-    """What becomes of a setting: its name today, and its text there; None where it goes."""
-
-    name: str
-    text: str | None
-    since: str
-    why: str
-    otherwise: str = "TypeError"
-    source: str = ""
-
-    @property
-    def row(self) -> Row:
-        setting = "" if self.text is None else f"{self.name}={self.text}"
-        return Row(setting, self.since, self.why, self.otherwise, self.source)
-
-
-def changed(name: str, text: str, rule: str) -> Change:
-    """A setting that the new file has to give, by a rule of by_hand.json."""
-    row = by_hand("", rule)
-    return Change(name, text, row.since, row.why, row.otherwise, row.source)
-
-
-@dataclass(frozen=True)
 class Edit:
     """`text` in the place of [start, end) of a file; an insertion where both are the same."""
 
     start: int
     end: int
     text: str
-    row: Row | None = None  # None belongs to the edit before it
+    change: Change | None = None  # None belongs to the edit before it
 
 
 @dataclass
@@ -76,8 +59,8 @@ class Report:
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
 
-    def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        edit = Edit(start, end, text, row)
+    def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
+        edit = Edit(start, end, text, change)
         if start == end or edit not in self.edits:  # two configs may share a dictionary
             self.edits.append(edit)
 
@@ -92,8 +75,9 @@ class Report:
 
     def rows(self, place) -> list[dict]:
         """The table, in the order of the file; `place` gives the line of an offset."""
-        ordered = sorted((e for e in self.edits if e.row), key=lambda e: e.start)
-        return [{"line": place(e.start), **asdict(e.row)} for e in ordered]
+        ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
+        names = ("setting", "since", "why", "otherwise", "source")
+        return [{"line": place(e.start)} | {name: getattr(e.change, name) for name in names} for e in ordered]
 
 
 def edited(text: str, edits: list[Edit]) -> str:
@@ -124,10 +108,10 @@ def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[
     for name, change in plan.items():
         argument = given.get(name)
         if argument and change.text is None:
-            report.edit(*removal(source.text, argument), "", change.row)
+            report.edit(*removal(source.text, argument), "", change)
         elif argument:
-            text = f'"{change.name}": {change.text}' if argument.quoted else change.row.setting
-            report.edit(argument.start, argument.end, text, change.row)
+            text = f'"{change.name}": {change.text}' if argument.quoted else change.setting
+            report.edit(argument.start, argument.end, text, change)
 
 
 def removal(text: str, argument: Argument) -> tuple[int, int]:
@@ -151,17 +135,16 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    is_long = (
-        place - line + sum(len(change.row.setting) for change in added) > 110 and "\n" not in source.text[start:end]
-    )
+    length = place - line + sum(len(change.setting) for change in added)
+    is_long = length > 110 and "\n" not in source.text[start:end]
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
     for number, change in enumerate(added):
-        text = change.row.setting
+        text = change.setting
         if kept:
             text = break_ * (is_long and not number) + f"{text},{break_}"
         elif call.args or number:
             text = f",{break_}{text}"
-        report.edit(place, place, text, change.row)
+        report.edit(place, place, text, change)
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from parts.foundation.messages import UserError
-from programs.migrate.edits import Change, Edit, Report, Row, edited
+from programs.migrate.edits import Change, Edit, Report, edited
 
 SECTIONS = (
     "data actor_rollout_ref critic reward_model reward algorithm trainer sandbox_fusion custom_reward_function "
@@ -55,7 +55,7 @@ class JobFile:
         for key in [key for key in plan if key in given]:
             change = plan[key]
             if change.text is None:
-                self.remove(given[key], change.row, report)
+                self.remove(given[key], change, report)
             else:
                 self.replace(given[key], change, report)
         self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
@@ -85,9 +85,9 @@ class ShellJob(JobFile):
         return any(text.count('"') % 2 == 0 and text.count("'") % 2 == 0 for text in before)
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
-        report.edit(word.start, word.end, change.row.setting, change.row)
+        report.edit(word.start, word.end, change.setting, change)
 
-    def remove(self, word: Word, row: Row, report: Report) -> None:
+    def remove(self, word: Word, change: Change, report: Report) -> None:
         text, start, end = self.text, word.start, word.end
         quote = text[start - 1 : start]
         if quote in ("'", '"') and text[end : end + 1] == quote:
@@ -96,11 +96,11 @@ class ShellJob(JobFile):
         rest = re.compile(r"[ \t]*(\\)?[ \t]*(\n|$)").match(text, end)
         before = re.search(r"[ \t]*\\[ \t]*\n$", text[:line])
         if text[line:start].strip() or not rest:
-            report.edit(start, re.compile(r"[ \t]*").match(text, end).end(), "", row)
+            report.edit(start, re.compile(r"[ \t]*").match(text, end).end(), "", change)
         elif rest[1] or not before:
-            report.edit(line, rest.end(), "", row)
+            report.edit(line, rest.end(), "", change)
         else:  # the last line of a command: the one before no longer goes on
-            report.edit(before.start(), end, "", row)
+            report.edit(before.start(), end, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
         """Put words behind the main module of each command, so that all that the job says wins over them."""
@@ -109,8 +109,8 @@ class ShellJob(JobFile):
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
             break_ = " " if statement.count("'") % 2 else " \\\n    " if places else "\n"
             for change in settings:
-                row = change.row if place == (places or [place])[0] else None
-                report.edit(place, place, break_ + change.row.setting, row)
+                is_first = place == (places or [place])[0]
+                report.edit(place, place, break_ + change.setting, change if is_first else None)
 
 
 class YamlJob(JobFile):
@@ -153,22 +153,22 @@ class YamlJob(JobFile):
     def replace(self, word: Word, change: Change, report: Report) -> None:
         section, _, name = change.name.lstrip("+").rpartition(".")
         if section == word.key.rpartition(".")[0]:
-            report.edit(word.start, word.end, f"{name}: {change.text}", change.row)
+            report.edit(word.start, word.end, f"{name}: {change.text}", change)
         else:
-            self.remove(word, change.row, report)
+            self.remove(word, change, report)
             self.moved.append(change)
 
-    def remove(self, word: Word, row: Row, report: Report) -> None:
+    def remove(self, word: Word, change: Change, report: Report) -> None:
         self.removed.add(word.key)
         if self.sections[word.key.rpartition(".")[0]].flow_style:
             report.refuse(self.place(word.start), word.key, "stands inside { }", "the form of one key a line")
         else:
-            self.cut(word.start, word.end, row, report)
+            self.cut(word.start, word.end, change, report)
 
-    def cut(self, start: int, end: int, row: Row | None, report: Report) -> None:
+    def cut(self, start: int, end: int, change: Change | None, report: Report) -> None:
         """Cut whole lines."""
         after = self.text.find("\n", end)
-        report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", row)
+        report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
         """Put settings at the end of the deepest section that is there."""
@@ -183,7 +183,7 @@ class YamlJob(JobFile):
             node = trees.setdefault(".".join(parts[:depth]), {})
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
-            node[parts[-1]] = (change.text, None if change in self.moved else change.row)
+            node[parts[-1]] = (change.text, None if change in self.moved else change)
         for name, tree in trees.items():
             section = self.sections[name]
             end = len(self.text[: section.value[-1][1].end_mark.index].rstrip())

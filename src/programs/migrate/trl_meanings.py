@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from programs.migrate.edits import Change, Report, changed, rules_of
+from programs.migrate.edits import Change, Report, by_hand, rules_of
 from programs.migrate.trl_run import UNKNOWN, TrlRun
 
 Changes = Iterator[tuple[str, Change]]
@@ -17,7 +17,7 @@ def by_rules(run: TrlRun, report: Report) -> Changes:
         is_on = "when" not in entry or run.is_on(entry["when"])
         if run.config in entry["configs"] and is_on and not run.has(unless) and unless not in run.source.imports:
             if "setting" in entry:
-                yield entry["setting"], changed(entry["setting"], entry["value"], rule)
+                yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
             else:
                 report.note(entry["why"])
 
@@ -39,7 +39,7 @@ def batch(run: TrlRun, report: Report) -> Changes:
     if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
         sizes.append("per_device_eval_batch_size")
     for name in sizes:
-        yield name, changed(name, product(run, name, "num_generations"), "batch")
+        yield name, by_hand(name, product(run, name, "num_generations"), "batch")
 
 
 def sampling(run: TrlRun, report: Report) -> Changes:
@@ -51,13 +51,13 @@ def sampling(run: TrlRun, report: Report) -> Changes:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
         if run.has("generation_kwargs"):
             kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
-        yield "temperature", changed("temperature", "1.0", "temperature")
-        yield "generation_kwargs", changed("generation_kwargs", kwargs, "temperature")
+        yield "temperature", by_hand("temperature", "1.0", "temperature")
+        yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
         text = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
-        yield "top_k", changed("top_k", text, "top_k")
+        yield "top_k", by_hand("top_k", text, "top_k")
     elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
-        yield "top_k", changed("top_k", "0", "top_k_none")
+        yield "top_k", by_hand("top_k", "0", "top_k_none")
     by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
     if run.is_on("use_vllm") and (by_default or run.value("vllm_mode") == "server"):
         report.note("the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)")

@@ -3,7 +3,7 @@
 import ast
 
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Change, Report, changed, edit_arguments, edit_call
+from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
 from programs.migrate.tables import numbers, transformers_of
 
 # old argument of from_pretrained -> (new name, new value)
@@ -11,8 +11,6 @@ RENAMED = {
     "torch_dtype": ("dtype", "{}"),
     "use_auth_token": ("token", "{}"),
     "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
-    "load_in_4bit": ("quantization_config", "BitsAndBytesConfig(load_in_4bit={})"),
-    "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
 }
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
@@ -29,44 +27,35 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
-    """What becomes of old arguments; two that come to one cannot be edited."""
+    """What becomes of old arguments."""
     plan = {}
-    for old, (new, form) in RENAMED.items():
-        if old not in arguments:
-            continue
-        if new in {*arguments, *(change.name for change in plan.values())}:
-            place = source.place(arguments[old].start)
-            report.refuse(place, old, "no longer an argument", f"all of it in {new}=…")
-            continue
-        text = form.format(source.code(arguments[old].value))
+    for old in [old for old in RENAMED if old in arguments]:
+        new, form = RENAMED[old]
+        text = None if new in arguments else form.format(source.code(arguments[old].value))
         plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
+    for name in [name for name in QUANTISED if name in arguments]:
+        nearest = f"quantization_config=BitsAndBytesConfig({name}=True)"
+        report.refuse(source.place(arguments[name].start), name, "no longer an argument", nearest)
     return plan
 
 
-def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
-    """Edit calls of from_pretrained; whether the script has to import BitsAndBytesConfig."""
-    is_old, quantised = numbers(transformers_of(version)) < (5, 0), False
+def mend_loading(source: PythonSource, version: str, report: Report) -> None:
+    """Edit calls of from_pretrained, and dictionaries of its arguments."""
+    is_old = numbers(transformers_of(version)) < (5, 0)
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
         plan = renamed(source, arguments, report)
-        bits = [name for name in QUANTISED if name in plan]
         if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
-            kind = "float16" if bits or "quantization_config" in arguments else "float32"
-            plan["dtype"] = changed("dtype", f'"{kind}"', "precision")
+            is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
+            plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
         edit_call(source, call, plan, report)
-        quantised = quantised or bool(bits)
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
     given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
-    given += [
-        node.value
-        for node in source.nodes
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "").endswith("model_init_kwargs")
-    ]
+    statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
+    given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
     for node in given:
         items, _ = source.items(node)
-        plan = renamed(source, items, report)
-        edit_arguments(source, items, {n: change for n, change in plan.items() if n not in QUANTISED}, report)
-    return quantised
+        edit_arguments(source, items, renamed(source, items, report), report)
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:

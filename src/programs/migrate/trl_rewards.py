@@ -3,7 +3,7 @@
 import ast
 
 from parts.foundation.user_scripts import FUNCTIONS, PythonSource
-from programs.migrate.edits import Report, Row
+from programs.migrate.edits import Change, Report
 
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
 LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
@@ -20,7 +20,7 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
             parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
             end = max(source.span(part)[1] for part in parts)
             if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-                report.edit(end, end, ", **kwargs", Row("**kwargs", "0.18", WHY, "TypeError"))
+                report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
         module = source.imports.get(name, ("", "", None))[0]
         if module and module.split(".")[0] not in LIBRARIES:

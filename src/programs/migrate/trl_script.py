@@ -5,7 +5,7 @@ import re
 import textwrap
 
 from parts.foundation.user_scripts import FUNCTIONS, PythonSource
-from programs.migrate.edits import Change, Report, Row, by_hand, edit_call
+from programs.migrate.edits import Change, Report, by_hand, edit_call
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
 from programs.migrate.trl_config import CLASS, default_changes, old_trainer, planned, prompt_limit
 from programs.migrate.trl_meanings import MEANINGS
@@ -63,8 +63,7 @@ class TrlMigration:
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
-        if mend_loading(source, self.version, report):
-            self.add_import("transformers", "BitsAndBytesConfig")
+        mend_loading(source, self.version, report)
         name_unsloth(source, report)
         self.move_names()
         return report
@@ -135,7 +134,7 @@ class TrlMigration:
             text = f"pass  # {name} is gone"
             if change.text is not None:
                 text = f"{source.code(statement.targets[0].value)}.{change.name} = {change.text}"
-            report.edit(*source.span(statement), text, change.row)
+            report.edit(*source.span(statement), text, change)
         added = [name for name, change in plan.items() if name not in run.arguments and change.text is not None]
         if run.unseen and added:
             why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
@@ -145,9 +144,9 @@ class TrlMigration:
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         if source.name_of(run.call) == "TrainingArguments":
-            row = Row(f"{run.config}(…)", "0.13", "the trainer's own class, which has its settings", "other defaults")
-            report.edit(*source.span(run.call.func), run.config, row)
-            self.add_import("trl", run.config)
+            why = "the trainer's own class, which has its settings"
+            report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
+            self.add_import(run.config)
 
     def lone_config(self, run: TrlRun) -> None:
         if run.has("max_prompt_length") and old_trainer(run, False):
@@ -160,18 +159,15 @@ class TrlMigration:
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
         self.runs.append((run, plan))
-        added = [change.row.setting for change in plan.values() if change.text is not None]
+        added = [change.setting for change in plan.values() if change.text is not None]
         if not added:
             return {}
         arguments = ", ".join([f'output_dir="{trainer}"', *added])
         for change in plan.values():
-            self.report.edit(self.source.start(call), self.source.start(call), "", change.row)
-        self.add_import("trl", run.config)
-        return {
-            "args": Change(
-                "args", f"{run.config}({arguments})", newest("trl"), "defaults then, as none were given", "today's"
-            )
-        }
+            self.report.edit(self.source.start(call), self.source.start(call), "", change)
+        self.add_import(run.config)
+        text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
+        return {"args": Change("args", text, newest("trl"), why, "today's")}
 
     def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
         """Say that the settings of a trainer cannot be seen, and where to look for them."""
@@ -199,7 +195,7 @@ class TrlMigration:
         text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version).strip()
         text = textwrap.indent(f"{text}\n{body}\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
-        row = by_hand(f"{name}(…)", "end_token" if ending == "WithoutEndToken" else "prompts")
+        row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
         report.edit(*source.span(call.func), name, row)
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
@@ -241,7 +237,7 @@ class TrlMigration:
         nearest = " ".join([f"python {script}", *flags, "(see --help for other settings)"])
         why = f"{trainer} of {self.version} has no successor in TRL"
         if trainer == "RLOOTrainer":
-            why = by_hand("", "rloo").why
+            why = by_hand("", "", "rloo").why
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
@@ -269,20 +265,20 @@ class TrlMigration:
                     kept.append(text)
             if moved:
                 lines = [f"from {module} import {', '.join(names)}" for module, names in moved.items()]
-                row = Row("; ".join(lines), since, "its new place", "ImportError")
+                row = Change("; ".join(lines), "", since, "its new place", "ImportError")
                 lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
                 self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
 
-    def add_import(self, module: str, name: str) -> None:
-        """Import a name that an edit uses, before the first import from its package, or from TRL."""
+    def add_import(self, name: str) -> None:
+        """Import a config that an edit uses, before the first import from TRL."""
         imports = self.source.imports
-        nodes = [node for package in (module, "trl") for at, _, node in imports.values() if at.split(".")[0] == package]
+        nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
         nodes.append(self.source.tree.body[0])
-        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
+        text = f"from trl import {name}\n{' ' * nodes[0].col_offset}"
         start = self.source.start(nodes[0])
         is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
         if name not in imports and not is_added:
-            row = Row(text.strip(), newest("trl"), "used by the lines below", "NameError")
+            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
             self.report.edit(start, start, text, row)
 
 

@@ -47,5 +47,5 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest.split(", or")[0])
+        report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
     return report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.data.verl_keys import ACTOR, REF, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Change, Report, by_hand, changed, rules_of
+from programs.migrate.edits import Change, Report, by_hand, rules_of
 from programs.migrate.job_files import ShellJob, Word, YamlJob
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
 
@@ -119,7 +119,7 @@ class VerlMigration:
 
     def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
-        new, row = f"{word.key}_per_gpu", by_hand("", "micro_batch")
+        new, why = f"{word.key}_per_gpu", by_hand("", "", "micro_batch").why
         gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
         parallel = self.number(f"{PER_JOB[word.key]}.ulysses_sequence_parallel_size", 1)
         size = self.number(word.key, 0)
@@ -127,10 +127,10 @@ class VerlMigration:
             return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
         if None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
             nearest = f"{new}={word.value} / (nnodes x n_gpus_per_node)"
-            self.refuse(word, f"{word.key}={word.value}", f"{row.why}; a number is a variable here", nearest)
+            self.refuse(word, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
             return {}
         value = str(size // max(1, gpus * nodes // parallel))
-        return {word.key: changed(new, value, "micro_batch")}
+        return {word.key: by_hand(new, value, "micro_batch")}
 
     def both_sides(self, word: Word) -> dict[str, Change]:
         """clip_ratio is no longer read: both sides of the bound."""
@@ -157,13 +157,13 @@ class VerlMigration:
         """What no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
-            why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
+            why = f"{by_hand('', '', 'kl_in_reward').why}; it is a variable here"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
-            plan[key] = changed(key, "True", "kl_in_reward")
+            plan[key] = by_hand(key, "True", "kl_in_reward")
         for rule, entry in rules_of("verl", self.version):
             if "setting" in entry:
-                plan[entry["setting"]] = changed(entry["setting"], entry["value"], rule)
+                plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
             else:
                 self.report.note(entry["why"])
         return plan
