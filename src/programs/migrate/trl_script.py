@@ -7,14 +7,30 @@ import textwrap
 from parts.foundation.user_scripts import FUNCTIONS, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_call
 from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
-from programs.migrate.trl_config import CLASS, default_changes, old_trainer, planned, prompt_limit
-from programs.migrate.trl_meanings import MEANINGS
-from programs.migrate.trl_models import mend_loading, name_unsloth
-from programs.migrate.trl_names import CARRIED, CONFIGS, GONE_NAMES, LOSSLESS, PLACES, SAMPLING, WITHOUT_EQUAL
-from programs.migrate.trl_rewards import mend_rewards
-from programs.migrate.trl_run import UNKNOWN, TrlRun
+from programs.migrate.trainer_parts import mend_loading, mend_rewards, name_unsloth
+from programs.migrate.trl_run import CONFIGS, LOSSLESS, PLACES, SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.trl_settings import CLASS, MEANINGS, default_changes, old_trainer, planned, prompt_limit
 
 OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
+# Arguments of a trainer that moved into no config, with what to use.
+WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
+# Names that `trl` no longer has, with what to use.
+GONE_NAMES = {
+    "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
+    "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
+    "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
+    "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+    "SFTScriptArguments": "ScriptArguments",
+    "DPOScriptArguments": "ScriptArguments",
+    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
+}
+# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
+CARRIED = (
+    {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"]}
+    | {"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"]}
+    | {"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"]}
+    | {"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}
+)
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Report, by_hand
 from programs.migrate.job_files import YamlJob
-from programs.migrate.trl_config import old_trainer, planned
 from programs.migrate.trl_run import TrlRun
+from programs.migrate.trl_settings import old_trainer, planned
 
 SIGNS = {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig"} | {
     "packing": "SFTConfig",

@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.tables import INHERITED, changes, entries_of, entry_at, is_there, known_version
-from programs.migrate.trl_names import CONFIGS
+from programs.migrate.trl_run import CONFIGS
 from programs.migrate.trl_script import config_call, trainer_calls
 
 Use = tuple[str, str, list[dict]]  # what the file uses, where, its entries in the table

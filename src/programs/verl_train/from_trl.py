@@ -57,12 +57,9 @@ TRL_DEFAULTS = {
 }
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-AGGREGATION_OF_TRL = {
+AGGREGATION_OF_TRL = dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean") | {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
-    "dapo": "token_mean",
-    "bnpo": "token_mean",
-    "cispo": "token_mean",
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
@@ -179,12 +176,6 @@ def temperature(t: dict) -> float:
     return value
 
 
-def mismatch(t: dict) -> str | None:
-    """The correction for the sampler: TRL's default with vLLM."""
-    corrected = t["vllm_importance_sampling_correction"]
-    return None if t.get("use_vllm") and corrected else "none"
-
-
 def weighted_rewards(t: dict) -> list[str]:
     names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
     got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
@@ -236,7 +227,7 @@ SETTINGS = {
     "kl_estimator": kl_estimator,
     "entropy_coef": "entropy_coef",
     "mask_truncated": "mask_truncated_completions",
-    "mismatch": mismatch,
+    "mismatch": lambda t: None if t["vllm_importance_sampling_correction"] and t.get("use_vllm") else "none",
     "steps": steps,
     "lr": "learning_rate",
     "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
