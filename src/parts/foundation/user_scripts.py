@@ -7,8 +7,10 @@ import json
 import operator
 import os
 import re
+import runpy
 import signal
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
@@ -249,6 +251,18 @@ def names_bound_by(node: ast.AST) -> list[str]:
     while isinstance(place, ast.Attribute | ast.Subscript):
         place = place.value
     return [place.id] if isinstance(place, ast.Name) else []
+
+
+def run_as_main(file: str) -> int:
+    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
+    sys.argv = [file]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:

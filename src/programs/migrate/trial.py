@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from parts.data.rows import hub_is_reached, read_rows
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.user_scripts import script_end
+from parts.foundation.user_scripts import run_as_main, script_end
 
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
@@ -54,11 +53,14 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
     def place_of(name) -> str:
-        name = model or str(name)
-        if name not in cuts and not name.startswith(folder):
+        name = str(name)
+        if name in cuts or name.startswith(folder):
+            return cuts.get(name, name)
+        name = model or name
+        if name not in cuts:
             cuts[name] = name  # its own parts load as they are
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
-        return cuts.get(name, name)
+        return cuts[name]
 
     autos = (transformers.AutoConfig, transformers.AutoTokenizer, transformers.AutoProcessor, _BaseAutoModelClass)
     for owner in (*autos, transformers.PreTrainedModel, transformers.GenerationConfig):
@@ -135,14 +137,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     replace_data(data)
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run_as_main(file)
 
 
 def trial(text: str, near: Path, model: str, data: str) -> dict:

@@ -3,13 +3,12 @@
 import importlib
 import json
 import os
-import runpy
 import sys
 import types
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.user_scripts import script_end
+from parts.foundation.user_scripts import run_as_main, script_end
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
 RECORD = "--record_trl"  # the first argument of the process
@@ -76,14 +75,7 @@ def record(file: str, folder: str) -> int:
         sys.modules[name] = modules[-1]
     for module in modules:
         module.GRPOConfig, module.GRPOTrainer = config, trainer
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run_as_main(file)
 
 
 def trial_of(file: str, folder: str) -> dict:
