@@ -39,77 +39,76 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       169-174  file text          Texts that are files beside their room, such as a page's style; a built script …
-#       177-222  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       225-265  bundle             Where this bundle and its embedded model, data and rewards lie
-#       268-422  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       425-646  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       649-689  user scripts       A user's Python script: the names that it binds, and a run of it in a process of …
-#       692-968  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#      971-1102  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1105-1285  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1288-1451  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1454-1657  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1660-1778  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1781-1819  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1822-1853  prompts            Prompts as token ids, for training and held out
-#     1856-1878  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1881-1898  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1901-1979  verl keys          Keys of verl's configuration: all of today's, and what older guides have
-#     1982-2056  extracts           The part of a Python file that some of its names need, as a file of its own
-#     2059-2271  user code          What a reward is given: texts, copies of the columns, and a state of the process …
-#     2274-2536  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2539-2816  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2819-2973  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2976-3202  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3205-3345  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3348-3410  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3413-3668  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3671-3825  conversations      The record of a conversation with an environment, and what the environment says …
-#     3828-3998  play               Playing conversations of a policy with environments: all that are open are …
-#     4001-4180  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4183-4294  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4297-4303  losses             The KL to the reference, policy and value losses, and how losses per token become …
-#     4306-4409  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#     4412-4468  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4471-4610  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4613-4901  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4904-4993  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4996-5021  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5024-5209  memory             The memory that a run will need, from the shape of its networks
-#     5212-5219  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5222-5345  names              What verl calls each setting, and what it refuses or ignores
-#     5348-5462  settings           Settings, and hardware by name
-#     5465-5587  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5590-5692  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5695-6084  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     6087-6132  hydra              One override in Hydra's grammar
-#     6135-6159  known names        The names in verl's configuration where verl is not installed, from …
-#     6162-6252  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6255-6365  data               Rows as verl reads them
-#     6368-6412  templates          The chat template that gives verl our token ids
-#     6415-6466  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6469-6502  gathering          Calls of what wants many things at once, by those who have one each
-#     6505-6603  rewards            Rewards inside verl's processes
-#     6606-6709  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6712-6896  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6899-7068  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     7071-7236  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7239-7393  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7396-7534  memory             Memory of one GPU, and sizes that do not divide
-#     7537-7673  reward files       The reward's files, copied into the job with what they import
-#     7676-7751  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7754-7862  job folder         The folder of a job: data, rewards, settings
-#     7865-7910  run script         run.sh: the command
-#     7913-7977  export trial       The exported reward, tried beside the functions that it holds
-#     7980-8347  export             --export: a job as four files that need neither this script nor its bundle
-#     8350-8419  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8422-8625  checks             --check: what can be found out before a run
-#     8628-8780  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8783-8939  submit             --submit to a Ray cluster
-#     8942-8995  slurm              --slurm: a batch file
-#     8998-9084  run                --run on this machine
-#     9087-9146  command            The command line
+#       170-175  file text          Texts that are files beside their room, such as a page's style; a built script …
+#       178-223  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       226-266  bundle             Where this bundle and its embedded model, data and rewards lie
+#       269-423  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       426-647  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       650-902  user scripts       A user's Python script or notebook: read from its source, or run in a process of …
+#      905-1181  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
+#     1184-1315  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1318-1498  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1501-1664  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1667-1870  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1873-1991  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1994-2032  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2035-2066  prompts            Prompts as token ids, for training and held out
+#     2069-2091  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2094-2111  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2114-2192  verl keys          Keys of verl's configuration: all of today's, and what older guides have
+#     2195-2269  extracts           The part of a Python file that some of its names need, as a file of its own
+#     2272-2484  user code          What a reward is given: texts, copies of the columns, and a state of the process …
+#     2487-2749  reward forms       The forms that a reward function may have, loading one, and its arguments
+#     2752-3029  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3032-3186  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3189-3415  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3418-3558  tool runs          Running calls of many conversations side by side: a time limit for each, and …
+#     3561-3623  control tokens     Rendering messages so that nothing in them is read as a control token, where …
+#     3626-3881  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
+#     3884-4038  conversations      The record of a conversation with an environment, and what the environment says …
+#     4041-4211  play               Playing conversations of a policy with environments: all that are open are …
+#     4214-4393  play setup         What conversations are played with, and scored by: shared by all programs that …
+#     4396-4507  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4510-4516  losses             The KL to the reference, policy and value losses, and how losses per token become …
+#     4519-4622  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
+#     4625-4681  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4684-4823  presets            The algorithms by name: which choices each one makes, and which choices …
+#     4826-5114  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5117-5206  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5209-5234  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5237-5422  memory             The memory that a run will need, from the shape of its networks
+#     5425-5432  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5435-5558  names              What verl calls each setting, and what it refuses or ignores
+#     5561-5675  settings           Settings, and hardware by name
+#     5678-5772  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5775-6229  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     6232-6277  hydra              One override in Hydra's grammar
+#     6280-6304  known names        The names in verl's configuration where verl is not installed, from …
+#     6307-6397  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
+#     6400-6510  data               Rows as verl reads them
+#     6513-6557  templates          The chat template that gives verl our token ids
+#     6560-6611  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
+#     6614-6647  gathering          Calls of what wants many things at once, by those who have one each
+#     6650-6748  rewards            Rewards inside verl's processes
+#     6751-6854  job trial          The job tried in a process of its own: what does not load there, what needs whole …
+#     6857-7041  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
+#     7044-7213  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
+#     7216-7381  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
+#     7384-7538  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
+#     7541-7679  memory             Memory of one GPU, and sizes that do not divide
+#     7682-7818  reward files       The reward's files, copied into the job with what they import
+#     7821-7896  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
+#     7899-8007  job folder         The folder of a job: data, rewards, settings
+#     8010-8055  run script         run.sh: the command
+#     8058-8122  export trial       The exported reward, tried beside the functions that it holds
+#     8125-8492  export             --export: a job as four files that need neither this script nor its bundle
+#     8495-8564  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
+#     8567-8770  checks             --check: what can be found out before a run
+#     8773-8925  hand written       --overrides: a file of overrides that was written by hand, checked without …
+#     8928-9084  submit             --submit to a Ray cluster
+#     9087-9140  slurm              --slurm: a batch file
+#     9143-9229  run                --run on this machine
+#     9232-9291  command            The command line
 
 import argparse
 import ast
@@ -135,6 +134,7 @@ import json
 import locale
 import logging
 import math
+import operator
 import os
 import pprint
 import queue
@@ -162,6 +162,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -650,6 +651,218 @@ def check_trainer(config: BaseConfig) -> None:
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a call as it stands in the file: `name=value`, or an item of a dictionary that is spread."""
+
+    name: str
+    value: ast.expr
+    start: int
+    end: int
+    quoted: bool = False  # an item "name": value
+
+
+def without_magics(cell: str) -> str:
+    """A cell of a notebook as Python of the same length: lines of its shell and its magics do nothing."""
+    lines, goes_on = cell.split("\n"), False
+    whole = bool(re.match(r"\s*%%(bash|sh|html|writefile|script|javascript|markdown)", cell))
+    for number, line in enumerate(lines):
+        indent = re.match(r"\s*(?=[%!])", line)
+        if whole or indent or goes_on:
+            goes_on = line.endswith("\\")
+            indent = indent[0] if indent else ""
+            lines[number] = (indent + "0#" + line[len(indent) + 2 :])[: len(line)]
+    return "\n".join(lines)
+
+
+class PythonSource:
+    """The calls of a file and what their arguments are; nothing of it is run.
+
+    A name that is bound twice, or changed after it was bound, is no constant.
+
+    Raises:
+        UserError: the text is no Python, or no notebook.
+    """
+
+    def __init__(self, name: str, text: str):
+        self.name, self.raw, self.notebook = name, text, None
+        self.text, shown = text, text
+        if name.endswith(".ipynb"):
+            try:
+                self.notebook = json.loads(text)
+                self.cells = [c for c in self.notebook["cells"] if c["cell_type"] == "code"]
+            except (ValueError, LookupError, TypeError) as error:
+                got = f"got {name}, which is no notebook ({error})"
+                raise UserError(f"{got}; expected one; try it in Jupyter") from None
+            sources = ["".join(cell["source"]) for cell in self.cells]
+            self.text, shown = "\n".join(sources), "\n".join(map(without_magics, sources))
+            self.starts = [*itertools.accumulate((len(s) + 1 for s in sources), initial=0)]
+        self._lines = self.text.split("\n")
+        self._offsets = [*itertools.accumulate((len(line) + 1 for line in self._lines), initial=0)]
+        self.runnable = shown
+        try:
+            self.tree = ast.parse(shown)
+        except (SyntaxError, ValueError) as error:
+            where = self.place(self._offsets[(getattr(error, "lineno", None) or 1) - 1])
+            got = f"{name}, {where}: got {error.args[0]}"
+            raise UserError(f"{got}; expected Python; try python -m py_compile first") from None
+        self.nodes = [*ast.walk(self.tree)]
+
+    def span(self, node) -> tuple[int, int]:
+        """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
+        places = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        start, end = (
+            self._offsets[line - 1] + len(self._lines[line - 1].encode()[:column].decode(errors="ignore"))
+            for line, column in places
+        )
+        return start, end
+
+    def start(self, node) -> int:
+        return self.span(node)[0]
+
+    def code(self, node) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def place(self, offset: int) -> str:
+        """`line 3`, or `cell 2, line 3`."""
+        start, prefix = 0, ""
+        if self.notebook:
+            number = max(i for i, start in enumerate(self.starts[:-1] or [0]) if start <= offset)
+            start, prefix = self.starts[number], f"cell {number + 1}, "
+        return f"{prefix}line {self.text.count(chr(10), start, offset) + 1}"
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str, ast.AST]]:
+        """Name in the file -> (module, name there, statement)."""
+        names = {}
+        for node in self.nodes:
+            if isinstance(node, ast.ImportFrom):
+                names |= {x.asname or x.name: (node.module or "", x.name, node) for x in node.names}
+            elif isinstance(node, ast.Import):
+                names |= {(x.asname or x.name).partition(".")[0]: (x.name, "", node) for x in node.names}
+        return names
+
+    def name_of(self, call: ast.expr) -> str:
+        """The name of what is called, as its module calls it."""
+        function = call.func if isinstance(call, ast.Call) else call
+        if isinstance(function, ast.Attribute):
+            return function.attr
+        name = getattr(function, "id", "")
+        return self.imports.get(name, ("", name))[1] or name
+
+    @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        calls = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                calls.setdefault(self.name_of(node), []).append(node)
+        return calls
+
+    @cached_property
+    def definitions(self) -> dict[str, ast.AST]:
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        return {node.name: node for node in self.nodes if isinstance(node, kinds)}
+
+    @cached_property
+    def assigned(self) -> dict[str, list[ast.expr]]:
+        """Name -> all that is assigned to it."""
+        values = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(node.value)
+        return values
+
+    @cached_property
+    def constants(self) -> dict[str, ast.expr]:
+        """Names that are bound once, and not changed by an item, an attribute or a method."""
+        bound = [name for node in self.nodes for name in names_bound_by(node)]
+        return {name: values[0] for name, values in self.assigned.items() if bound.count(name) == 1}
+
+    def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
+        """The innermost node of some kinds around a node."""
+        start, end = self.span(node)
+        spans = [(self.span(n), n) for n in self.nodes if isinstance(n, kinds) and n is not node]
+        return max(((s, n) for (s, e), n in spans if s <= start and end <= e), key=lambda x: x[0], default=(0, None))[1]
+
+    def names_of(self, call: ast.Call) -> set[str]:
+        """The names of the object that a call makes."""
+        return {name for name, values in self.assigned.items() if call in values}
+
+    def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
+        """Assignments `config.name = value` to the object that a call makes."""
+        names = self.names_of(call)
+        return {
+            target.attr: node
+            for node in self.nodes
+            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
+            if isinstance(target.value, ast.Name) and target.value.id in names
+        }
+
+    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
+        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
+        names = self.names_of(call)
+        objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
+        objects += [(change, change.func) for change in self.calls.get("update", [])]
+        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
+
+    def resolved(self, node):
+        """An expression, or that which the name of a constant stands for."""
+        for _ in range(4):
+            if isinstance(node, ast.Name) and node.id in self.constants:
+                node = self.constants[node.id]
+        return node
+
+    def value(self, node):
+        """The literal of an expression or of sums and products of constants; ValueError for another thing."""
+        node = self.resolved(node)
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            left, right = self.value(node.left), self.value(node.right)
+            if isinstance(left, int | float) and isinstance(right, int | float) and right:
+                return ARITHMETIC[type(node.op)](left, right)
+        return ast.literal_eval(node)
+
+    def arguments(self, call: ast.Call) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
+        arguments, unseen = {}, []
+        for keyword in call.keywords:
+            if keyword.arg:
+                arguments[keyword.arg] = Argument(keyword.arg, keyword.value, *self.span(keyword))
+            else:
+                inside, hidden = self.items(keyword.value)
+                arguments, unseen = arguments | inside, unseen + hidden
+        return arguments, unseen
+
+    def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
+        """What a call gives for a parameter, by keyword or by its place."""
+        given = self.arguments(call)[0]
+        return given[name].value if name in given else dict(zip(places, call.args, strict=False)).get(name)
+
+    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
+        spread = self.resolved(node)
+        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
+            return self.arguments(spread)
+        if isinstance(spread, ast.BinOp) and isinstance(spread.op, ast.BitOr):
+            parts = [(None, spread.left), (None, spread.right)]
+        elif isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
+            parts = [*zip(spread.keys, spread.values, strict=True)]
+        else:
+            return {}, [node]
+        items, unseen = {}, []
+        for key, value in parts:
+            if key is None:
+                inside, hidden = self.items(value)
+                items, unseen = items | inside, unseen + hidden
+            else:
+                name = str(key.value)
+                items[name] = Argument(name, value, self.start(key), self.span(value)[1], quoted=True)
+        return items, unseen
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
@@ -5462,131 +5675,6 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return parse_settings(argv, config_class, description)
 
 
-# ------------------------------------------------------------------ trl source (src/programs/verl_train/trl_source.py)
-
-# what GRPOConfig of TRL 1.16 has where the file says nothing
-TRL_DEFAULTS = {
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "beta": 0.0,
-    "delta": None,
-    "entropy_coef": 0.0,
-    "epsilon": 0.2,
-    "epsilon_high": None,
-    "generation_batch_size": None,
-    "gradient_accumulation_steps": 1,
-    "importance_sampling_level": "token",
-    "learning_rate": 1e-6,
-    "loss_type": "dapo",
-    "lr_scheduler_type": "linear",
-    "mask_truncated_completions": False,
-    "max_completion_length": 512,
-    "max_grad_norm": 1.0,
-    "max_steps": -1,
-    "min_p": None,
-    "num_generations": 8,
-    "num_iterations": 1,
-    "num_train_epochs": 3.0,
-    "per_device_train_batch_size": 8,
-    "repetition_penalty": 1.0,
-    "reward_weights": None,
-    "save_steps": 500,
-    "scale_rewards": "group",
-    "seed": 42,
-    "steps_per_generation": None,
-    "sync_ref_model": False,
-    "temperature": 1.0,
-    "top_entropy_quantile": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "use_bias_correction_kl": True,
-    "vllm_importance_sampling_correction": True,
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-}
-PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
-ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-
-
-class TrlSource:
-    """The calls of a file and the constants that they name.
-
-    A name that is bound twice, or changed after it was bound, is no constant.
-    """
-
-    def __init__(self, file: str):
-        need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
-        self.file = file
-        try:
-            self.text = Path(file).read_text(encoding="utf-8")
-            tree = ast.parse(self.text)
-        except (SyntaxError, ValueError) as error:
-            raise UserError(f"got --from_trl {file}, which cannot be read ({error}); expected Python source") from None
-        self.calls, self.assigned, self.top, bound = {}, {}, {}, []
-        for node in ast.walk(tree):
-            bound += names_bound_by(node)
-            if isinstance(node, ast.Call):
-                self.calls.setdefault(name_of(node), []).append(node)
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
-        self.changed = {name for name in self.assigned if bound.count(name) > 1}
-        self.constants = {name: nodes[0] for name, nodes in self.assigned.items() if name not in self.changed}
-        for node in tree.body:
-            named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            if named or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
-                self.top[node.name if named else node.targets[0].id] = node
-        for name in ("GRPOTrainer", "GRPOConfig", "LoraConfig"):
-            lines = ", ".join(str(call.lineno) for call in self.calls.get(name, []))
-            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
-            need(len(self.calls.get(name, [])) <= 1, several)
-
-    def value(self, node: ast.expr):
-        """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
-        return ast.literal_eval(self.resolved(node))
-
-    def resolved(self, node: ast.expr) -> ast.expr:
-        """An expression, or that which the name of a constant stands for."""
-        for _ in range(3):
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
-        return node
-
-    def of_trainer(self, name: str) -> ast.expr | None:
-        place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
-        return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
-
-    def keywords(self, name: str) -> dict[str, ast.expr]:
-        """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
-        arguments: dict[str, ast.expr] = {}
-        for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
-            spread = self.resolved(keyword.value)
-            if keyword.arg:
-                arguments[keyword.arg] = keyword.value
-            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                arguments |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
-            else:
-                arguments[f"**{ast.unparse(keyword.value)}"] = keyword.value
-        return arguments
-
-    def literals(self, name: str) -> tuple[dict, list[str]]:
-        """(keywords of the call of a name, those that are no literals, with their lines)."""
-        settings, unknown = {}, []
-        for key, node in self.keywords(name).items():
-            try:
-                settings[key] = self.value(node)
-            except ValueError:
-                text = key if key.startswith("**") else f"{key}={ast.unparse(node)}"
-                unknown.append(f"{text} in line {node.lineno}")
-        for target in self.changed:  # config.beta = 0.1 after config = GRPOConfig(…)
-            calls = [node for node in self.assigned[target] if node in self.calls.get(name, [])]
-            unknown += [f"{target}, which changes after line {node.lineno}" for node in calls]
-        return settings, unknown
-
-
-def name_of(call: ast.Call) -> str:
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))
-
-
 # -------------------------------------------------------------------- trl trial (src/programs/verl_train/trl_trial.py)
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
@@ -5602,12 +5690,6 @@ class Recorded:
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-
-
-def recorded_class(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (Recorded,), {})
 
 
 def jsonable(value):
@@ -5654,14 +5736,12 @@ def recorder(folder: Path) -> type:
 def record(file: str, folder: str) -> int:
     """The process: run a script with recorders in the place of TRL's trainer and its settings."""
     config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
-    absent = [name for name in ("trl", "peft") if not importlib.util.find_spec(name)]
-    absent += ["trl.trainer"] if "trl" in absent else []
-    for name in (*absent, "trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__getattr__ = recorded_class
-        module.__path__, module.GRPOConfig, module.GRPOTrainer = [], config, trainer
-    trl = importlib.import_module("trl")
-    trl.GRPOConfig, trl.GRPOTrainer = config, trainer
+    modules = [importlib.import_module("trl")]
+    for name in ("trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
+        modules.append(types.ModuleType(name))
+        sys.modules[name] = modules[-1]
+    for module in modules:
+        module.GRPOConfig, module.GRPOTrainer = config, trainer
     sys.argv = [file]
     sys.path.insert(0, str(Path(file).parent))
     try:
@@ -5694,6 +5774,48 @@ def trial_of(file: str, folder: str) -> dict:
 
 # ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
 
+# what GRPOConfig of TRL 1.16 has where the file says nothing
+TRL_DEFAULTS = {
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "beta": 0.0,
+    "delta": None,
+    "entropy_coef": 0.0,
+    "epsilon": 0.2,
+    "epsilon_high": None,
+    "generation_batch_size": None,
+    "gradient_accumulation_steps": 1,
+    "importance_sampling_level": "token",
+    "learning_rate": 1e-6,
+    "loss_type": "dapo",
+    "lr_scheduler_type": "linear",
+    "mask_truncated_completions": False,
+    "max_completion_length": 512,
+    "max_grad_norm": 1.0,
+    "max_steps": -1,
+    "min_p": None,
+    "num_generations": 8,
+    "num_iterations": 1,
+    "num_train_epochs": 3.0,
+    "per_device_train_batch_size": 8,
+    "repetition_penalty": 1.0,
+    "reward_weights": None,
+    "save_steps": 500,
+    "scale_rewards": "group",
+    "seed": 42,
+    "steps_per_generation": None,
+    "sync_ref_model": False,
+    "temperature": 1.0,
+    "top_entropy_quantile": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "use_bias_correction_kl": True,
+    "vllm_importance_sampling_correction": True,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+}
+PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
+ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
 AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
@@ -5709,7 +5831,6 @@ OF_THE_MACHINE = set(
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
     "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
 )
-CALLS = {"config": "GRPOConfig", "lora": "LoraConfig"}  # by their names in a trial
 BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
 
 
@@ -5830,41 +5951,38 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
-def given_value(t: dict, name: str):
-    """A setting that has no default here."""
-    return t[name] if name in t else None
-
-
 def precision(t: dict) -> str | None:
-    return "fp16" if given_value(t, "fp16") else "bf16" if given_value(t, "bf16") else None
+    given = [name for name in ("fp16", "bf16") if name in t]
+    return next((name for name in given if t[name]), None)
 
 
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
         t.taken.append("LoraConfig.target_modules")
-    return given_value(t, "LoraConfig.r")
+    return t["LoraConfig.r"] if "LoraConfig.r" in t else None
 
 
 def target_override(t: dict) -> list[str]:
-    """The override for adapters on other layers than all linear ones."""
-    targets = t["LoraConfig.target_modules"] if "LoraConfig.target_modules" in t else "all-linear"
-    fits = targets != "all-linear" and t.get("backend") != "megatron"  # which has names of its own
+    """The override for adapters on other layers than all linear ones; megatron has names of its own."""
+    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear" or t.get("backend") == "megatron":
+        return []
+    targets = t["LoraConfig.target_modules"]
     listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
-    return [f"{MODEL}.target_modules={listed}"] if fits else []
+    return [f"{MODEL}.target_modules={listed}"]
 
 
-# A setting of ours -> how it follows from TRL's; None leaves it out.
+# A setting of ours -> TRL's of the same meaning, or how it follows from them; None leaves it out.
 SETTINGS = {
-    "model": lambda t: t["model"],
-    "data": lambda t: t["train_dataset"],
+    "model": "model",
+    "data": "train_dataset",
     "eval_data": lambda t: t["eval_dataset"] if t.get("eval_dataset") else None,
     "reward": weighted_rewards,
-    "group_size": lambda t: t["num_generations"],
+    "group_size": "num_generations",
     "batch_size": rollout_size,
     "minibatches": minibatches,
-    "ppo_epochs": lambda t: t["num_iterations"],
-    "max_new_tokens": lambda t: t["max_completion_length"],
+    "ppo_epochs": "num_iterations",
+    "max_new_tokens": "max_completion_length",
     "temperature": temperature,
     "advantage": advantage,
     "loss": loss,
@@ -5872,30 +5990,30 @@ SETTINGS = {
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": upper_bound,
     "dual_clip": lambda t: t["delta"] or 0,
-    "kl_coef": lambda t: t["beta"],
+    "kl_coef": "beta",
     "kl_in": lambda t: "loss" if t["beta"] else None,
     "kl_estimator": kl_estimator,
-    "entropy_coef": lambda t: t["entropy_coef"],
-    "mask_truncated": lambda t: t["mask_truncated_completions"],
+    "entropy_coef": "entropy_coef",
+    "mask_truncated": "mask_truncated_completions",
     "mismatch": mismatch,
     "steps": steps,
-    "lr": lambda t: t["learning_rate"],
+    "lr": "learning_rate",
     "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
     "warmup_steps": warmup,
-    "weight_decay": lambda t: t["weight_decay"],
-    "adam_beta2": lambda t: t["adam_beta2"],
-    "adam_eps": lambda t: t["adam_epsilon"],
-    "max_grad_norm": lambda t: t["max_grad_norm"],
-    "seed": lambda t: t["seed"],
+    "weight_decay": "weight_decay",
+    "adam_beta2": "adam_beta2",
+    "adam_eps": "adam_epsilon",
+    "max_grad_norm": "max_grad_norm",
+    "seed": "seed",
     "save_every": lambda t: rollouts_between(t, "save_steps"),
-    "keep_checkpoints": lambda t: given_value(t, "save_total_limit"),
+    "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
     "precision": precision,
-    "gradient_checkpointing": lambda t: given_value(t, "gradient_checkpointing"),
-    "vllm_memory": lambda t: given_value(t, "vllm_gpu_memory_utilization"),
-    "rollout_tensor_parallel": lambda t: given_value(t, "vllm_tensor_parallel_size"),
+    "gradient_checkpointing": "gradient_checkpointing",
+    "vllm_memory": "vllm_gpu_memory_utilization",
+    "rollout_tensor_parallel": "vllm_tensor_parallel_size",
     "lora_rank": lora_rank,
-    "lora_alpha": lambda t: given_value(t, "LoraConfig.lora_alpha"),
+    "lora_alpha": "LoraConfig.lora_alpha",
     "override": target_override,
 }
 
@@ -5924,125 +6042,152 @@ def other_meanings(t: dict) -> list[str]:
     return notes
 
 
-def rewards_of_trl(source: TrlSource) -> list[str]:
-    given = source.of_trainer("reward_funcs")
-    need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
-    node = source.resolved(given)
-    functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
-    names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
-    given = ", ".join(ast.unparse(item) for item in functions)
-    expected = "expected functions of that file; try --reward FILE.py:function for each"
-    need(len(names) == len(functions), f"got reward_funcs {given} in {source.file}; {expected}")
-    return names
+class TrlFile:
+    """A Python file or notebook with one GRPOTrainer, read from its source.
+
+    Raises:
+        UserError: it cannot be read, or has no GRPOConfig, or several calls of one kind.
+    """
+
+    def __init__(self, file: str):
+        need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
+        self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
+        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
+        need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
+        for name, found in calls.items():
+            lines = ", ".join(str(call.lineno) for call in found)
+            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
+            need(len(found) <= 1, several)
+        self.config, self.trainer, self.lora = (found[0] if found else None for found in calls.values())
+
+    def of_trainer(self, name: str) -> ast.expr | None:
+        return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
+
+    def literals(self, call: ast.Call) -> dict:
+        """The keywords of a call; UserError where one is not a literal, or changes later."""
+        source, values = self.source, {}
+        arguments, spread = source.arguments(call)
+        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
+        for name, argument in arguments.items():
+            try:
+                values[name] = source.value(argument.value)
+            except (ValueError, TypeError):
+                unknown.append(f"{name}={source.code(argument.value)} in line {argument.value.lineno}")
+        if source.attributes(call) or source.hidden_changes(call) or source.names_of(call) - {*source.constants}:
+            unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
+        got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
+        need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+        return values
+
+    def rewards(self) -> list[str]:
+        """The names of the reward functions."""
+        given = self.of_trainer("reward_funcs")
+        got = f"got {self.file} without GRPOTrainer(reward_funcs=…)"
+        need(given is not None, f"{got}; expected it; try --reward")
+        node = self.source.resolved(given)
+        functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
+        own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
+        tops = {name for item in own for name in bound_names(item)}
+        names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
+        shown = ", ".join(ast.unparse(item) for item in functions)
+        expected = "expected functions of that file; try --reward FILE.py:function for each"
+        need(len(names) == len(functions), f"got reward_funcs {shown} in {self.file}; {expected}")
+        return names
+
+    def data(self, name: str) -> str:
+        """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
+        source, node, split = self.source, self.source.resolved(self.of_trainer(name)), None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
+            node, split = source.resolved(node.value), node.slice.value
+        if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
+            return ""  # with calls around it, such as .map(…), its rows are others
+        arguments, unseen = source.arguments(node)
+        nodes = {key: argument.value for key, argument in arguments.items()}
+        nodes |= dict(zip(("path", "name"), node.args, strict=False))
+        try:
+            given = {key: source.value(value) for key, value in nodes.items()}
+        except (ValueError, TypeError):
+            return ""
+        path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
+        split = given.pop("split", None) or split or "train"
+        if given or unseen or not str(split).isidentifier() or not isinstance(path, str):
+            return ""
+        near = Path(self.file).parent / str(files if path in ("json", "csv", "parquet") else path)
+        if path in ("json", "csv", "parquet"):
+            is_plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
+            return (str(near) if near.is_file() else files) if is_plain else ""
+        if files or near.is_dir():
+            return ""
+        return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
+
+    def need_data(self, data: str) -> None:
+        """Raise UserError with the place of a data set that cannot be read off."""
+        shown = self.source.resolved(self.of_trainer("train_dataset"))
+        where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
+        got = f"got {self.file}{where}, without a data set that can be read off"
+        expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
+        way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
+        need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
+
+    def model(self) -> str | None:
+        try:
+            return self.source.value(self.of_trainer("model"))
+        except (ValueError, TypeError):
+            return None
 
 
-def place_of_data(source: TrlSource, name: str) -> str:
-    """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
-    node = source.of_trainer(name)
-    node, split = (source.resolved(node) if node else None), None
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
-        node, split = source.resolved(node.value), node.slice.value
-    if not isinstance(node, ast.Call) or name_of(node) != "load_dataset":
-        return ""  # with calls around it, such as .map(…), its rows are others
-    try:
-        given = {keyword.arg: source.value(keyword.value) for keyword in node.keywords}
-        given |= {key: source.value(x) for key, x in zip(("path", "name"), node.args, strict=False)}
-    except ValueError:
-        return ""
-    split = given.pop("split", None) or split or "train"
-    path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
-    if given or not str(split).isidentifier() or not isinstance(path, str) or len(node.args) > 2:
-        return ""
-    if path in ("json", "csv", "parquet"):
-        near = Path(source.file).parent / str(files)
-        plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
-        return (str(near) if near.is_file() else files) if plain else ""
-    near = Path(source.file).parent / path
-    if files or near.is_dir():
-        return ""
-    return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
-
-
-def need_data(source: TrlSource, data: str) -> None:
-    """Raise UserError with the place of a data set that cannot be read off."""
-    node = source.of_trainer("train_dataset")
-    shown = source.resolved(node) if node else None
-    where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-    got = f"got {source.file}{where}, without a data set that can be read off"
-    expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-    way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
-    need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
-
-
-def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
+def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
     """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
 
     `given`: flags that win.
     """
-    need("GRPOConfig" in source.calls, f"got --from_trl {source.file}, which has no GRPOConfig(…); expected one")
-    trial = trial_of(source.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config, lora = (trial[name] if trial else literals(source, call) for name, call in CALLS.items())
+    trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
+    config = trial["config"] if trial else file.literals(file.config)
+    lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
     values, names = {**TRL_DEFAULTS, **config}, {*config}
-    if "LoraConfig" in source.calls and lora is not None:
+    if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
-    others = {f"GRPOTrainer.{k}": ast.unparse(x)[:60] for k, x in source.keywords("GRPOTrainer").items()}
-    values |= {name: text for name, text in others.items() if name.partition(".")[2] not in (*ARGUMENTS, "peft_config")}
-    names |= {*others} & {*values}
-    values["model"] = trial.get("model") if trial else model_of(source)
+    for name, argument in (file.source.arguments(file.trainer)[0] if file.trainer else {}).items():
+        if name not in (*ARGUMENTS, "peft_config"):
+            values[f"GRPOTrainer.{name}"] = ast.unparse(argument.value)[:60]
+            names.add(f"GRPOTrainer.{name}")
+    values["model"] = trial.get("model") if trial else file.model()
     named = isinstance(values["model"], str) or given.model
-    need(named, f"got a model in {source.file} whose name cannot be read; expected a text; try --model M")
-    values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
+    need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
+    values["reward_funcs"] = [] if given.reward else file.rewards()
     for name in ("train_dataset", "eval_dataset"):
-        values[name] = trial.get(name) or place_of_data(source, name)
-    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := source.of_trainer(name))}
+        values[name] = trial.get(name) or file.data(name)
+    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := file.of_trainer(name))}
     made = ("train_dataset", "eval_dataset") if trial else ()
     unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
     names |= {*arguments} | ({"processes"} if given.trl_processes else set())
     values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
-    need_data(source, given.data or values["train_dataset"])
+    file.need_data(given.data or values["train_dataset"])
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names, {name: ast.unparse(source.resolved(node))[:80] for name, node in unread.items()}
+    return Readings(values), names, {n: ast.unparse(file.source.resolved(node))[:80] for n, node in unread.items()}
 
 
-def literals(source: TrlSource, call: str) -> dict:
-    """The keywords of a call; UserError where one is not a literal."""
-    values, unknown = source.literals(call)
-    got = f"got {', '.join(unknown)} in {call}(…) of {source.file}"
-    need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
-    return values
-
-
-def model_of(source: TrlSource) -> str | None:
-    model = source.of_trainer("model")
-    try:
-        return source.value(model) if model else None
-    except ValueError:
-        return None
-
-
-def run_of_trl(file: str, given, processes: int) -> TrlRun:
+def run_of_trl(name: str, given, processes: int) -> TrlRun:
     """A file's run as settings of ours. `given`: flags that win; None where there is none."""
-    source = TrlSource(file)
-    t, names, expressions = settings_of_trl(source, given, processes)
+    file = TrlFile(name)
+    t, names, expressions = settings_of_trl(file, given, processes)
     settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
-    for setting, value_of in SETTINGS.items():
+    for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
-        value = value_of(t)
+        value = rule(t) if callable(rule) else t[rule] if rule in t else None
         settings |= {} if value is None else {setting: value}
     t.taken = []
     if settings["reward"]:
         rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
         rewards.parent.mkdir(parents=True, exist_ok=True)
-        rewards.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
+        rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
     read = {name for reads in taken.values() for name in reads}
     rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
-    if given.backend == "megatron" and t.get("LoraConfig.target_modules") not in (None, "all-linear"):
-        rest.append("LoraConfig.target_modules")
     lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
     notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):

@@ -39,7 +39,6 @@ failed, 128 + n stopped by signal n.
 ROOMS = (
     "names",
     "settings",
-    "trl_source",
     "trl_trial",
     "from_trl",
     "hydra",
