@@ -16,7 +16,8 @@ import time
 import pytest
 from conftest import ROOT, load_module, load_script
 
-from parts.reading.sample_dumps import reward_weights, trl_row
+from parts.reading.logged_run import LoggedRun
+from parts.reading.sample_files import reward_weights, trl_row
 from programs.report.packing import packed_samples
 from programs.report.run_curves import thinned
 from programs.report.sources import Source, short_names
@@ -140,7 +141,7 @@ def test_intervals_that_overlap_are_noise(tmp_path):
 
 def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
     page = page_of(tmp_path, DATA / "grpo_hack")
-    text, cause = seen(page), report.PART_BOUGHT
+    text, cause = seen(page), report.part_bought
     assert (
         text.index("broken since step 23: part_bought") < text.index("Did it learn?") < text.index("Curves The curves")
     )
@@ -231,7 +232,7 @@ def test_completions_of_trl_are_shown(tmp_path):
         {"advantage": pytest.approx(-0.49990, abs=1e-5)},
     ]
     assert found["prompts"][1] == [{"role": "user", "content": "99+81="}]
-    assert "does not tell the weights of the rewards" in text  # three entries, three rewards: any weights fit
+    assert "tell the weights of the rewards" in text
     assert "It ran to its end: step 6 of 6" in text and "train_batch_size" in text
     assert "time 3.15 s" in text  # means of two steps each: 2 x (0.5544 + 0.5175 + 0.5053)
 
@@ -257,13 +258,19 @@ def test_settings_of_verl_from_its_console_output(tmp_path):
     assert "algorithm.adv_estimator" in text and "No settings lie beside the log" not in text
 
 
-def test_weights_of_trls_rewards_where_the_log_tells_them():
+def test_weights_of_trls_rewards_where_settings_tell_them():
     rng = random.Random(0)
     means = [{f"rewards/{name}/mean": rng.random() for name in "ab"} for _ in range(5)]
-    plain = [row | {"reward": row["rewards/a/mean"] + row["rewards/b/mean"]} for row in means]
-    weighed = [row | {"reward": row["rewards/a/mean"] + 0.2 * row["rewards/b/mean"]} for row in means]
-    assert reward_weights(plain[:1]) == {"a": 1.0, "b": 1.0} and reward_weights(weighed) == {"a": 1.0, "b": 0.2}
-    assert reward_weights(weighed[:2]) is None and reward_weights([{"loss": 1.0}]) is None  # as many as unknowns
+    columns = {key: {i: row[key] for i, row in enumerate(means)} for key in means[0]}
+    for weight, config, expected in (
+        (1.0, {}, {"a": 1.0, "b": 1.0}),
+        (0.2, {"reward_weights": [1.0, 0.2]}, {"a": 1.0, "b": 0.2}),
+        (0.2, {}, None),
+        (0.3, {"reward_weights": [1.0, 0.2]}, None),
+    ):
+        total = {i: row["rewards/a/mean"] + weight * row["rewards/b/mean"] for i, row in enumerate(means)}
+        run = LoggedRun("log", "trainer_state.json", "trl", columns | {"reward": total}, config=config)
+        assert reward_weights(run) == expected
     row = {"step": 1, "prompt": "p", "completion": "c", "a": 2.0, "b": math.nan, "note": "x", "advantage": 0.5}
     assert trl_row(row, {"a": 1.0, "b": 0.2})["score"] == 2.0 and trl_row(row, None)["score"] is None
 

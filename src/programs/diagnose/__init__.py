@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "numpy>=1.26", "pyarrow", "pyyaml"]
+# dependencies = ["pyarrow", "pyyaml"]
 # ///
 """Read what an RL run left and name the root cause first: evidence, what it explains, what to change, source.
 
@@ -25,16 +25,16 @@ cause names; where none exists it says "our heuristic". benchmarks/README.md has
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
 
-Deliberately left out: trackers' own files (wandb, tensorboard), crashes and out-of-memory errors, which
-references/troubleshooting.md covers, and judging whether a final score is a good one.
+Deliberately left out: curves (scripts/report.py draws them), trackers' own files (wandb, tensorboard), crashes and
+out-of-memory errors, which references/troubleshooting.md covers, and judging whether a final score is a good one.
 
     python scripts/diagnose.py runs/first
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py runs/first --rescore --reward my_rewards.py:correct --data train.jsonl
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
-    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
+    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other
 
 Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short; of several runs 2, then 1, then 3.
 """
 
-ROOMS = ("report_and_plot", "rescoring", "command")
+ROOMS = ("rescoring", "command")

@@ -3,30 +3,26 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from parts.foundation.messages import tell
+from parts.foundation.messages import UserError, need, tell
 from parts.foundation.settings import parse_flags
 from parts.reading.causes.ranking import LEARNED, TOO_SHORT, diagnose
-from parts.reading.log_reading import Extras, load_run, need_log
-from parts.reading.logged_run import UnreadableError
-from parts.reading.plain_logs import FIGURES
-from programs.diagnose.report_and_plot import draw, print_verdict
+from parts.reading.log_reading import FIGURES
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_folder import load_run
 from programs.diagnose.rescoring import rescore
+
+SHOWN_TEXT = 160  # characters of a sample that is shown
+REMOVED = {"plot": "scripts/report.py, which draws all curves with the evidence marked", "overwrite": "no --plot"}
 
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN_OR_FILE", help="run folder or log, see above; several are read in turn"
-    )
+    text = "run folder or log, see above; several are read in turn"
+    parser.add_argument("runs", nargs="+", metavar="RUN_OR_FILE", help=text)
     parser.add_argument("--json", action="store_true", help="verdicts as JSON on standard output (default: text)")
-    parser.add_argument(
-        "--plot", metavar="FILE.png", type=Path, help="draw the curves, evidence marked (default: none)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="let --plot replace a file (default: refuse)")
     text = "completions per prompt, where the log does not say (default: 0, from the run's settings)"
     parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
     text = f"names in this log of the figures that are looked at: {', '.join(FIGURES)} (default: known names)"
@@ -38,56 +34,78 @@ def command_line() -> argparse.ArgumentParser:
         ("reward", "FILE.py:function of the reward, to read, and for --rescore to run"),
     ):
         parser.add_argument(f"--{name}", default="", metavar="FILE", help=f"{text} (default: beside the log)")
-    text = "run the reward on logged samples, gold and nonsense, in a process of its own (default: run no code)"
+    text = "run the reward on logged samples, gold and nonsense, in the sandbox (default: run no code)"
     parser.add_argument("--rescore", action="store_true", help=text)
     return parser
 
 
 def named_columns(pairs: list[str]) -> dict[str, str]:
     """The pairs of --columns, checked."""
-    columns = {}
-    for pair in pairs:
-        figure, _, name = pair.partition("=")
+    columns = dict(pair.partition("=")[::2] for pair in pairs)
+    for figure, name in columns.items():
         known = figure in FIGURES and name
-        need_log(known, f"got --columns {pair}; expected FIGURE=NAME with a figure of {', '.join(FIGURES)}")
-        columns[figure] = name
+        need(known, f"got --columns {figure}={name}; expected FIGURE=NAME with a figure of {', '.join(FIGURES)}")
     return columns
+
+
+def print_verdict(run: LoggedRun, data: dict) -> None:
+    """A run's verdict for a person."""
+    first, last = data["steps"]
+    since = f" since step {data['since_step']}" if data["since_step"] is not None else ""
+    tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {data['verdict']}{since}")
+    texts = {text.id: text for text in run.texts}
+    for cause in data["causes"]:
+        tell(f"\n  {cause['certainty'].upper()} {cause['cause']}: {cause['says']}")
+        for item in cause["evidence"]:
+            place = f"  ({item['figure']}{'' if item['step'] is None else ', step {step}'.format(**item)})"
+            tell(f"    saw       {item['text']}{place if item['figure'] else ''}")
+            for id in item["samples"]:
+                text = texts[id]
+                score = "" if text.score is None else f"{text.score:.3g}"
+                tell(f"              {id} score {score} gold {text.gold}: {text.completion[-SHOWN_TEXT:]!r}")
+        for text in cause["explains"]:
+            tell(f"    explains  {text}")
+        tell(f"    change    {cause['change']}")
+        if cause["decide_with"]:
+            tell(f"    to decide {cause['decide_with']}")
+        tell(f"    source    {cause['source']}")
+    for text in data["unexplained"] if data["verdict"] != "learned" else []:
+        tell(f"  seen: {text}")
+    for text in data["remarks"]:
+        tell(f"  note: {text}")
+    tell(f"\n  had: {', '.join(data['had'])}")
+    if data["lacked"]:
+        tell(f"  would decide more: {'; '.join(data['lacked'])}")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    args = parse_flags(command_line(), [word for word in words if word != "-"])  # `--json -` is --json
-    runs, reports, failed = [], [], []
-    extras = Extras(args.settings, args.samples, args.data, args.reward, args.group_size)
+    reports, failed = [], []
+    try:
+        args = parse_flags(command_line(), [word for word in words if word != "-"], removed=REMOVED)  # `--json -`
+        columns = named_columns(args.columns)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
     for source in args.runs:
         try:
-            run = load_run(source, named_columns(args.columns), extras)
+            run = load_run(source, columns, args.settings, args.samples, args.data, args.reward, args.group_size)
             if args.rescore:
                 rescore(run, args.reward, args.data)
             reports.append(diagnose(run))
-            runs.append(run)
-        except UnreadableError as error:
+            if not args.json:
+                tell("\n" * (len(reports) > 1), end="")
+                print_verdict(run, reports[-1])
+        except UserError as error:
             failed.append({"path": source, "verdict": "unreadable", "error": str(error)})
             print(f"error: {error}", file=sys.stderr)
-    try:
-        if args.plot and runs:
-            free = args.overwrite or not args.plot.exists()
-            need_log(free, f"got --plot {args.plot}, which exists; expected a new name; try --overwrite")
-            draw(runs, reports, args.plot)
-    except UnreadableError as error:
-        failed.append({"path": str(args.plot), "verdict": "unreadable", "error": str(error)})
-        print(f"error: {error}", file=sys.stderr)
-    found = any(report["causes"] or report["verdict"] not in (LEARNED, TOO_SHORT) for report in reports)
-    code = 2 if failed else 1 if found else 3 if any(r["verdict"] == TOO_SHORT for r in reports) else 0
+    ill = any(report["causes"] or report["verdict"] not in (LEARNED, TOO_SHORT) for report in reports)
+    code = 2 if failed else 1 if ill else 3 if any(report["verdict"] == TOO_SHORT for report in reports) else 0
     if args.json:
         everything = reports + failed
         alone = everything[0] if len(everything) == 1 else {}  # the fields of a single run stand at the top too
         tell(json.dumps({**alone, "runs": everything, "exit_code": code}, indent=1))
-    else:
-        for i, (run, data) in enumerate(zip(runs, reports, strict=True)):
-            tell("\n" * (i > 0), end="")
-            print_verdict(run, data)
     return code
 
 

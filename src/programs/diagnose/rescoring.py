@@ -10,8 +10,9 @@ from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
-from parts.reading.log_reading import data_rows
-from parts.reading.logged_run import LoggedRun, UnreadableError
+from parts.foundation.messages import UserError, need
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_folder import data_rows
 from parts.reading.sample_texts import MARK_FORMS
 
 TRIAL = file_text("files/reward_trial.py")
@@ -29,48 +30,33 @@ def reward_file(spec: str, run: LoggedRun, folder: Path) -> tuple[Path, str]:
     spec = spec or next(iter([named] if isinstance(named, str) else named), "")
     file, _, name = spec.partition("*")[0].rpartition(":")
     path = next((path for path in (Path(file), folder / Path(file).name) if file and path.is_file()), None)
-    if path is None or not name:
-        raise UnreadableError(
-            f"got --rescore with the reward {spec!r}; expected its file; try --reward FILE.py:function"
-        )
-    names = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")}
-    if name not in names:
-        raise UnreadableError(
-            f"got --reward {spec}; expected a function of {path}: {', '.join(sorted(names)) or 'none'}"
-        )
+    got = f"got --rescore with the reward {spec!r}"
+    need(path and name, f"{got}; expected its file; try --reward FILE.py:function")
+    names = [node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")]
+    need(name in names, f"{got}; expected a function of {path}: {', '.join(sorted(names)) or 'none'}")
     return path, name
 
 
 def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
     """Logged samples of distinct prompts and texts, with their columns, as the trial wants them."""
-    rows, seen = [], set()
-    for text, sample in zip(
-        run.texts, [s for s in run.samples if isinstance(s.get("completion"), (str, list))], strict=True
-    ):
+    rows, samples = {}, [s for s in run.samples if isinstance(s.get("completion"), (str, list))]
+    for text, sample in zip(run.texts, samples, strict=True):
         own = {k: v for k, v in sample.items() if k not in NOT_COLUMNS} | (sample.get("columns") or {})
-        key = (text.prompt, text.completion)
-        if key not in seen and len(rows) < TRIED:
-            chat = isinstance(sample.get("prompt"), list)
-            said = [{"role": "assistant", "content": text.completion}] if chat else text.completion
-            rows.append(
-                {"prompt": sample.get("prompt"), "completion": said, "text": text.completion, "gold": text.gold}
-            )
-            rows[-1] |= {"columns": columns.get(text.prompt, {}) | own, "right": text.right}
-            seen.add(key)
-    return rows
+        row = {"prompt": sample.get("prompt"), "gold": text.gold, "columns": columns.get(text.prompt, {}) | own}
+        rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
+    return list(rows.values())[:TRIED]
 
 
 def with_text(row: dict, text: str) -> dict:
-    """A row whose completion is another text."""
-    said = [{"role": "assistant", "content": text}] if isinstance(row["completion"], list) else text
-    return row | {"completion": said, "text": text}
+    """A row whose completion is a text, as a message where the prompt has messages."""
+    chat = isinstance(row["prompt"], list)
+    return row | {"completion": [{"role": "assistant", "content": text}] if chat else text, "text": text}
 
 
 def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
     """The scores that each trial prints, run by scripts/sandbox.py."""
     script = BUNDLE / "scripts" / "sandbox.py"
-    if not script.is_file():
-        raise UnreadableError(f"got --rescore without {script}, which confines the reward; expected it there")
+    need(script.is_file(), f"got --rescore without {script}, which confines the reward; expected it there")
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         tests = [{"input": json.dumps(trial), "output": "?"} for trial in trials]
         file.write(json.dumps({"completion": code, "tests": tests}) + "\n")
@@ -78,14 +64,13 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
         command = [sys.executable, str(script), "--data", file.name, "--timeout_s", "20", "--memory_mb", "2048"]
         done = subprocess.run(command, capture_output=True, text=True)
     try:
-        results = json.loads(done.stdout)["results"]
+        details = [result["detail"] for result in json.loads(done.stdout)["results"]]
     except (ValueError, KeyError):
-        raise UnreadableError(f"got --rescore, and the sandbox did not run: {done.stderr.strip()[-300:]}") from None
+        raise UserError(f"got --rescore, and the sandbox did not run: {done.stderr.strip()[-300:]}") from None
     scores = []
-    for result in results:
-        match = re.search(r"=([-\d.e+ naif]*)=", result["detail"])
-        if not match:
-            raise UnreadableError(f"got --rescore, and the reward failed in the sandbox: {result['detail'][-300:]}")
+    for detail in details:
+        match = re.search(r"=([-\d.e+ naif]*)=", detail)
+        need(match, f"got --rescore, and the reward failed in the sandbox: {detail[-300:]}")
         scores.append([None if word == "-" else float(word) for word in match[1].split()])
     return scores
 
@@ -95,37 +80,34 @@ def rescore(run: LoggedRun, spec: str, data: str) -> None:
     folder = Path(run.path).parent
     path, name = reward_file(spec, run, folder)
     rows = trial_rows(run, dict(data_rows(data or str(run.settings.get("data") or ""), folder)))
-    if not rows:
-        raise UnreadableError("got --rescore and no samples; expected samples.jsonl beside the log, or --samples FILE")
-    code = path.read_text(encoding="utf-8").partition('if __name__ == "__main__"')[0] + TRIAL
+    need(rows, "got --rescore and no samples; expected samples.jsonl beside the log, or --samples FILE")
+    source = path.read_text(encoding="utf-8")
     golds = [row for row in rows if row["gold"] is not None]
     trials = {how: {"how": how, "rows": rows} for how in ("logged", "twice", "alone")}
     trials["reversed"] = {"how": "logged", "rows": rows[::-1]}
     trials["nonsense"] = {"how": "logged", "rows": [with_text(row, NONSENSE) for row in rows]}
-    for i, form in enumerate(MARK_FORMS if golds else ()):
-        trials[f"gold {i}"] = {"how": "logged", "rows": [with_text(row, form.format(row["gold"])) for row in golds]}
+    for form in MARK_FORMS if golds else ():
+        trials[form] = {"how": "logged", "rows": [with_text(row, form.format(row["gold"])) for row in golds]}
+    code = source.partition('if __name__ == "__main__"')[0] + TRIAL
     found = sandbox_scores(code, [trial | {"function": name} for trial in trials.values()])
-    scores = dict(zip(trials, found, strict=True))
-    run.reward_source = run.reward_source or path.read_text(encoding="utf-8")
-    run.trials = conclusions(scores)
+    run.reward_source = run.reward_source or source
+    run.trials = conclusions(dict(zip(trials, found, strict=True)))
 
 
 def conclusions(scores: dict[str, list]) -> dict[str, str]:
     """{what a trial decides: what was seen}."""
     logged, said = scores["logged"], {}
-    if any(a != b for a, b in zip(logged, scores["twice"], strict=True)):
-        said["twice"] = "the same samples scored differently when scored twice"
-        return said
-    if any(a != b for a, b in zip(logged, scores["alone"], strict=True)):
+    if logged != scores["twice"]:
+        return {"twice": "the same samples scored differently when scored twice"}
+    if logged != scores["alone"]:
         said["alone"] = "samples score differently alone and in a batch"
-    elif any(a != b for a, b in zip(logged, scores["reversed"][::-1], strict=True)):
+    elif logged != scores["reversed"][::-1]:
         said["alone"] = "samples score differently in another order of the batch"
-    forms = [values for how, values in scores.items() if how.startswith("gold")]
-    paid = [[x for x in values if x is not None] for values in zip(*forms, strict=True)]
+    forms = zip(*(scores[form] for form in MARK_FORMS if form in scores), strict=True)
+    paid = [[x for x in values if x is not None] for values in forms]
     gold = [max(values) for values in paid if values]  # in the form that pays most
     nonsense = [x for x in scores["nonsense"] if x is not None]
-    everything = {*gold, *nonsense, *(x for x in logged if x is not None)}
-    if len(everything) == 1 and gold:
+    if gold and len({*gold, *nonsense, *(x for x in logged if x is not None)}) == 1:
         said["constant"] = f"gold answers, nonsense and logged samples all score {gold[0]:.4g}"
     elif gold and nonsense and max(gold) < min(nonsense):
         said["inverted"] = f"gold answers score at most {max(gold):.4g}, nonsense {min(nonsense):.4g}"

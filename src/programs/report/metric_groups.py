@@ -3,9 +3,8 @@
 import re
 
 from parts.foundation.file_text import file_text
+from parts.reading.dialects import OURS
 from parts.reading.log_reading import common_name
-from parts.reading.marked_texts import marked_texts
-from parts.reading.metric_names import OURS
 
 GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
 LOOK_FIRST = "Look first"
@@ -15,6 +14,27 @@ FIRST = (
     *("value/explained_variance", "policy/entropy", "kl/ref", "kl/teacher"),
 )
 OTHER = "Other metrics of the log"
+
+
+def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
+    """Entries of a text file: {name: {mark: texts}}; under "#" the heading above an entry, under "" its first text.
+
+    A line begins `name: text`, further texts are indented by two with a mark (+, !, - or =), their next lines by four.
+    """
+    entries, heading, entry, texts = {}, "", {}, []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            heading = line[2:]
+        elif line.startswith("    "):
+            texts[-1] += f" {line.strip()}"
+        elif line.startswith("  "):
+            texts = entry.setdefault(line[2], [])
+            texts.append(line[4:])
+        else:
+            name, _, text = line.partition(": ")
+            texts = [text]
+            entry = entries[name] = {"#": [heading], "": texts}
+    return entries
 
 
 def read_glossary() -> dict[str, dict]:

@@ -3,7 +3,6 @@
 import json
 import math
 
-from parts.reading.log_reading import as_number, dialect_of, step_of
 from parts.reading.logged_run import LoggedRun
 from programs.report.metric_groups import FIRST, LOOK_FIRST, explained, groups_in_order, our_name, read_glossary
 from programs.report.run_facts import checkpoint_steps
@@ -26,22 +25,12 @@ HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 def series_of(run: LoggedRun) -> dict[str, dict]:
     """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
-    dialect, names, found = dialect_of(run), {}, {}
-    for row in run.rows:
-        step = step_of(row)
-        for key, raw in row.items():
-            value = None if key in HIDDEN else as_number(raw)
-            if value is None:
-                continue
-            if key not in names:
-                name = our_name(key, dialect)
-                names[key] = key if name in found else name  # two of a log's metrics may have one common name
-                found[names[key]] = {"as": key, "points": {}, "bad": []}
-            entry = found[names[key]]
-            if math.isfinite(value):
-                entry["points"][step] = value
-            else:
-                entry["bad"].append(step)
+    found = {}
+    for key in [*run.columns, *dict.fromkeys(key for key, _, _ in run.bad if key not in run.columns)]:
+        name = our_name(key, run.dialect)
+        bad = [step for other, step, _ in run.bad if other == key]
+        if key not in HIDDEN:  # two of a log's metrics may have one common name
+            found[key if name in found else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
     return found
 
 
@@ -80,7 +69,7 @@ def curves_of(sources: list[Source]) -> dict:
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
         marks = [
-            {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], dialect_of(source.run))}
+            {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], source.run.dialect)}
             for cause in source.verdict["causes"]
             for item in cause["evidence"]
             if item["step"] is not None

@@ -2,16 +2,16 @@
 
 import datetime
 import itertools
-import math
 import re
 import shlex
 from pathlib import Path
 
-from parts.reading.log_reading import as_number, dialect_of, step_of
+from parts.reading.log_reading import as_number
 from parts.reading.logged_run import LoggedRun
 from parts.reading.paired_tests import wilson_interval
+from parts.reading.run_folder import json_beside
 from parts.reading.trends import TREND_STEPS
-from programs.report.sources import Source, json_beside
+from programs.report.sources import Source
 
 CHEATING = ("part_bought", "reward_ignores_answer", "inverted_reward", "memorised_prompts")
 TRAINED = "other_eval_task"
@@ -20,13 +20,8 @@ SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_trai
 
 
 def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
-    """(step, value) of a metric by its name in the log, finite ones; a later value of a step wins."""
-    found = {}
-    for row in run.rows:
-        value = as_number(row.get(key))
-        if value is not None and math.isfinite(value):
-            found[step_of(row)] = value
-    return sorted(found.items())
+    """(step, value) of a metric by its name in the log, finite ones."""
+    return sorted(run.columns.get(key, {}).items())
 
 
 def held_out_facts(run: LoggedRun) -> dict | None:
@@ -90,7 +85,7 @@ def cheats(facts: dict | None, verdict: dict, run_steps: list[int]) -> str:
 
 def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     """How far the run came, and why it ended there, as far as its files say."""
-    steps = run.steps() or [b[1] for b in run.broken]
+    steps = run.steps() or [b[1] for b in run.bad]
     planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
     of = f" of {planned:.0f}" if planned else ""
     log = Path(run.path)
@@ -99,7 +94,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
         return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
     if run.trainer == "one_page" and json_beside(folder, "result.json"):
         return {"done": True, "text": f"It ended at step {max(steps)}{of}: its --minutes were over, or by Ctrl-C."}
-    if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
+    if any(step >= max(steps) for _, step, _ in run.bad):
         return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
     if run.trainer in ("trl", "verl") or not planned:
         return {"done": False, "text": f"The log ends at step {max(steps)}{of}; it was last written {ago(age)}."}
@@ -124,7 +119,9 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
-    logged = sorted({step_of(row) for row in run.rows})  # grpo_train.py may log every so many steps only
+    logged = sorted(
+        {step for points in run.columns.values() for step in points}
+    )  # grpo_train.py may log every so many steps only
     since = {step: step - before for before, step in itertools.pairwise(logged)}
     sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
     samples = sum(sampled) if sampled else of_step * steps if of_step else None
@@ -206,13 +203,13 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "remarks": [*dict.fromkeys(source.remarks), *broken_remarks(run)],
         "versions": json_beside(folder, "versions.json"),
         "command": to_repeat(run, folder),
-        "dialect": dialect_of(run),
+        "dialect": run.dialect,
     }
 
 
 def broken_remarks(run: LoggedRun) -> list[str]:
     """What the log has of values that are not finite, a line each metric."""
-    names = {name: [step for key, step, _ in run.broken if key == name] for name, _, _ in run.broken}
+    names = {name: [step for key, step, _ in run.bad if key == name] for name, _, _ in run.bad}
     return [
         f"{name} is not finite at {len(steps)} step{'s' * (len(steps) > 1)}, first at step {min(steps)}; left out"
         for name, steps in names.items()

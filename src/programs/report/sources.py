@@ -1,14 +1,14 @@
 """What the command line names: runs and evaluations, read, and what of them cannot be."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.reading.causes.ranking import diagnose
 from parts.reading.evaluation_results import read_report
-from parts.reading.log_reading import load_run, rows_of_json
-from parts.reading.logged_run import LoggedRun, UnreadableError
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_folder import load_run
+from parts.reading.sample_files import json_lines
 
 LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
 
@@ -37,7 +37,7 @@ def read_source(path: Path, name: str) -> Source:
     """Read a run or an evaluation.
 
     Raises:
-        UnreadableError, UserError: it is neither.
+        UserError: it is neither.
     """
     folder = path if path.is_dir() else path.parent
     if not is_evaluation(path):
@@ -45,8 +45,7 @@ def read_source(path: Path, name: str) -> Source:
         return Source(name, folder, run, diagnose(run), samples=run.samples, remarks=run.remarks)
     source = Source(name, folder, report=read_report(str(path)))
     try:
-        text = (folder / "samples.jsonl").read_text(encoding="utf-8", errors="replace")
-        source.samples, bad, _ = rows_of_json(text)
+        source.samples, bad = json_lines(folder / "samples.jsonl")
         source.remarks += [f"samples.jsonl: {len(bad)} lines are no JSON; left out"] if bad else []
     except OSError:
         source.remarks.append("it has no samples.jsonl that can be read")
@@ -70,7 +69,7 @@ def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
     for path, name in zip(paths, short_names(paths), strict=True):
         try:
             found.append(read_source(path, name))
-        except (UnreadableError, UserError) as error:
+        except UserError as error:
             failed.append({"name": name, "error": str(error)})
     return found, failed
 
@@ -82,12 +81,3 @@ def last_changes(paths: list[Path]) -> list[tuple]:
         files += [file for pattern in LOGS for file in path.glob(pattern)] if path.is_dir() else [path]
     states = [file.stat() for file in files if file.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in states]
-
-
-def json_beside(folder: Path, name: str) -> dict:
-    """A JSON object in a run's folder; {} where there is none."""
-    try:
-        found = json.loads((folder / name).read_text(encoding="utf-8", errors="replace"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}

@@ -3,7 +3,6 @@
 import re
 import statistics
 
-from parts.reading.log_reading import as_number, dialect_of
 from parts.reading.logged_run import LoggedRun
 from parts.reading.trends import ends
 from programs.report.run_facts import points_of
@@ -33,9 +32,7 @@ def thirds_of(run: LoggedRun, key: str) -> dict:
 
 def time_of(run: LoggedRun) -> dict:
     """Phases with their medians and shares, the whole step, tokens per second and memory; empty lists without them."""
-    dialect = dialect_of(run)
-    keys = list(dict.fromkeys(str(key) for row in run.rows for key, raw in row.items() if as_number(raw) is not None))
-    keys = [key for key in keys if points_of(run, key)]
+    dialect, keys = run.dialect, [key for key, points in run.columns.items() if points]
     phases = [(key, *stretch_of(run, key)) for key in keys if re.match(PHASES[dialect], key)]
     whole = next(((key, *stretch_of(run, key)) for key in keys if key == WHOLE[dialect]), None)
     seconds = max(whole[2] if whole else 0.0, sum(last for _, _, last in phases)) or 1.0
