@@ -1,26 +1,81 @@
-"""The curves of all runs as plain data, and which runs are seeds of one setting."""
+"""The curves of all runs as plain data: metrics of all logs under one name, in groups, with their meaning."""
 
 import json
 import math
+import re
+from pathlib import Path
 
+from parts.foundation.file_text import file_text
+from parts.reading.dialects import OURS
+from parts.reading.log_reading import common_name
 from parts.reading.logged_run import LoggedRun
-from programs.report.metric_groups import FIRST, LOOK_FIRST, explained, groups_in_order, our_name, read_glossary
-from programs.report.run_facts import checkpoint_steps
 from programs.report.sources import Source
 
+GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
+LOOK_FIRST = "Look first"
+# what to look at first, as references/metrics.md has it
+FIRST = (
+    *("eval/accuracy", "eval/reverse_kl", "eval/score", "reward/mean", "rollout/truncated_frac"),
+    *("value/explained_variance", "policy/entropy", "kl/ref", "kl/teacher"),
+)
+OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
 LOGGED = (
-    "save_every",
-    "eval_every",
-    "plot_every",
-    "sample_every",
-    "sample_tokens",
-    "keep_checkpoints",
-    "logging_steps",
+    *("save_every", "eval_every", "plot_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps"),
 )
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
+
+
+def read_glossary() -> dict[str, dict]:
+    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order.
+
+    A line begins `name: text`; further texts are indented by two with a mark (+ or !), their next lines by four.
+    """
+    entries, group, entry, part = {}, "", {}, ""
+    for line in GLOSSARY_TEXT.splitlines():
+        if line.startswith("# "):
+            group = line[2:]
+        elif line.startswith("    "):
+            entry[part] += f" {line.strip()}"
+        elif line.startswith("  "):
+            part = {"+": "healthy", "!": "warning"}[line[2]]
+            entry[part] = line[4:]
+        else:
+            name, _, text = line.partition(": ")
+            part = "meaning"
+            entry = entries[name] = {"group": group, "meaning": text, "healthy": "", "warning": ""}
+    return entries
+
+
+def our_name(key: str, dialect: str) -> str:
+    """What metrics.jsonl calls a metric of another trainer's log; the key itself where it has no such name."""
+    if dialect == "ours":
+        return key
+    common = common_name(key, dialect)
+    if common == "held_out":
+        return "eval/score" if dialect == "trl" else key
+    if common and common.startswith("part:"):
+        return f"reward/{common[5:]}"
+    return next((ours for ours, name in OURS.items() if name == common), key) if common else key
+
+
+def explained(key: str, glossary: dict[str, dict]) -> dict:
+    """Group and meaning of a metric."""
+    if key in glossary:
+        return glossary[key]
+    for prefix in ("reward", "eval"):
+        if re.match(rf"{prefix}/(?!\w+/)", key):
+            return glossary[f"{prefix}/<function>"]
+    if key.startswith("val-"):
+        return {"group": "Held-out evaluation", "meaning": "held-out figure of verl, by data source"}
+    return {"group": "Time" if re.match(r"timing_|time/|perf/", key) else OTHER, "meaning": ""}
+
+
+def groups_in_order(glossary: dict[str, dict]) -> list[str]:
+    """The groups as the page shows them."""
+    return [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
 
 
 def series_of(run: LoggedRun) -> dict[str, dict]:
@@ -46,11 +101,6 @@ def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[i
     return kept
 
 
-def short(value: float) -> float:
-    """A number with the digits that a curve shows."""
-    return float(f"{value:.6g}")
-
-
 def settings_numbers(sources: list[Source]) -> list[int]:
     """A number for each run: the same where they differ in their seed only."""
     known, numbers = {}, []
@@ -60,6 +110,12 @@ def settings_numbers(sources: list[Source]) -> list[int]:
         text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if whole else f"alone {i}"
         numbers.append(known.setdefault(text, len(known)))
     return numbers
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps at which a run's folder has a checkpoint."""
+    names = [path.name for pattern in ("checkpoints/step-*", "checkpoint-*") for path in folder.glob(pattern)]
+    return sorted(int(match[1]) for name in names if (match := re.search(r"-(\d+)$", name)))
 
 
 def curves_of(sources: list[Source]) -> dict:
@@ -81,7 +137,7 @@ def curves_of(sources: list[Source]) -> dict:
             points = thinned(sorted(entry["points"].items()))
             metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
-            metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [short(p[1]) for p in points]})
+            metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [float(f"{p[1]:.6g}") for p in points]})
     order = {group: i for i, group in enumerate(groups_in_order(glossary))}
     held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
     first = {name: i for i, name in enumerate([*held_out, *FIRST])}
