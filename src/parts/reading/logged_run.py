@@ -33,7 +33,6 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
-    trials: dict = field(default_factory=dict)  # what --rescore measured
     texts: list = field(default_factory=list)  # the samples as causes read them
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 

@@ -59,23 +59,14 @@ def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> di
         return {}
 
 
-def config_in(path: Path) -> dict:
-    """The settings that a log of verl's console shows."""
-    reader = Reader({})
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            reader.take_config(line)
-            if reader.config:
-                break
-    return reader.config
-
-
 def add_own_settings(run: LoggedRun, path: Path) -> None:
     """Give a run the settings that its trainer wrote beside its log."""
     console = path.with_name("verl.log")
     if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py's, beside verl's file log
-        run.config = config_in(console)
-        run.settings |= verl_settings(run.config)
+        reader = Reader({})
+        for line in console.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            reader.take_config(line)
+        run.config, run.settings = reader.config, run.settings | verl_settings(reader.config)
     if run.format != "metrics.jsonl":
         return
     is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()

@@ -11,8 +11,8 @@ STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat cri
 LOST = (
     "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
 )
-RESCORE = "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}"
-PREFLIGHT = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL"
+TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
+TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, PREFLIGHT, STILL, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, LIKELY, STILL, TRY_MODEL, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import EARLY, SOLVED, LoggedRun, first_part, first_series, gained, is_constant, is_solved
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import Text, holds, scores_by_answer
@@ -132,7 +132,7 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
     explains=f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward "
     "part_bought",
     change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
-    decide_with=PREFLIGHT,
+    decide_with=TRY_MODEL,
     source="Wilson's interval; groups alike with p^G + (1 - p)^G",
 )
 def too_hard(run: LoggedRun) -> Evidence | None:
@@ -155,7 +155,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
     explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
     "memorised_prompts",
     change="harder prompts; or stop here, as there is nothing left to learn from these",
-    decide_with=PREFLIGHT,
+    decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
 )
 def too_easy(run: LoggedRun) -> Evidence | None:
@@ -178,7 +178,7 @@ def too_easy(run: LoggedRun) -> Evidence | None:
     "right answers are too rare for the group: most groups have none, so most of a batch teaches nothing",
     explains=f"{STILL} no_group_variance nothing_moves too_hard critic_useless kl_holds_policy",
     change="raise {group_size}; {filter}; prompts that the model solves now and then, or partial credit",
-    decide_with=PREFLIGHT,
+    decide_with=TRY_MODEL,
     source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
 )
 def too_sparse(run: LoggedRun) -> Evidence | None:
@@ -201,7 +201,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
     "groups have no variance: prompts are always or never solved, or scored by what their completions share",
     explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
     change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
-    decide_with=PREFLIGHT,
+    decide_with=TRY_MODEL,
     source="definition of a group's advantage; p^G + (1 - p)^G",
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:

@@ -4,7 +4,7 @@ import math
 import re
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, RESCORE, STILL, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import GAIN, SOLVED, LoggedRun, first_part, first_series, gained, held_out_gain
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
@@ -72,7 +72,7 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     "updates_too_large kl_holds_policy",
     change="pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out "
     "figure",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
     breaks=True,
 )

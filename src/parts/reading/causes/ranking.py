@@ -81,7 +81,7 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
             f"{len(run.texts)} samples",
             "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)",
         ),
-        (scored or not run.texts, "", "scores of the samples: --rescore --reward FILE.py:function"),
+        (scored or not run.texts, "", "scores beside the samples"),
         (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
         (held_out, "a held-out figure", "two held-out evaluations"),

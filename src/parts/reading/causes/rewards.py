@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, RESCORE, STILL, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import LoggedRun, first_part, first_series, held_out_gain, is_constant, is_solved
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import (
@@ -58,7 +58,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     "part_bought reward_ignores_answer memorised_prompts updates_too_large",
     change="ask in the prompt for the form that the reward reads, or have the reward read the form that completions "
     "have",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
@@ -109,13 +109,11 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
     "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
     "updates_too_large answer_form",
     change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="counting; held-out and training rewards are one function, so their pay at the start agrees",
 )
 def gold_mismatch(run: LoggedRun) -> Evidence | None:
     """Gold stands unpaid where the reward looks; or it is that of another row; or held-out pays and training not."""
-    if run.trials.get("alone"):
-        return Evidence(CERTAIN + 0.09, [Fact(run.trials["alone"], "rescore")])
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
     train = [t for t in run.texts if t.kind == "train"]
     golds, prompts = {t.gold for t in train if t.gold}, {t.prompt for t in train if t.gold}
@@ -163,13 +161,11 @@ def placeholder(source: str) -> str:
     "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
     "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="definition: equal scores give advantage 0; verl#3024",
 )
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
-    if run.trials.get("constant"):
-        return Evidence(CERTAIN + 0.08, [Fact(run.trials["constant"], "rescore")])
     name, means = first_part(run)
     part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
@@ -211,14 +207,12 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
     explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
     "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
     change="turn the sign of {reward}, then begin anew from the first model",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
     breaks=True,
 )
 def inverted_reward(run: LoggedRun) -> Evidence | None:
     """Right completions score less than wrong ones, beyond chance."""
-    if run.trials.get("inverted"):
-        return Evidence(CERTAIN + 0.09, [Fact(run.trials["inverted"], "rescore")])
     right, wrong = scores_by_answer(early_texts(run.texts))
     gain = held_out_gain(run)
     if len(right) >= 3 and len(wrong) >= 3:
@@ -235,14 +229,12 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     "the reward does not look at the answer: right and wrong completions are paid alike",
     explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
     change="pay for the right answer; form, length or style at most beside a right one",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="difference of mean scores with its interval, below half of what scores span",
     breaks=True,
 )
 def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     """Scores differ, and the difference between right and wrong completions is none; or all parts judge the form."""
-    if run.trials.get("indifferent"):
-        return Evidence(CERTAIN + 0.06, [Fact(run.trials["indifferent"], "rescore")], since=1)
     parts = run.parts()
     if parts and all(map(is_format, parts)):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
@@ -267,13 +259,11 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
     "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
     change="make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
-    decide_with=RESCORE,
+    decide_with=TRY_REWARD,
     source="definition: a reward is a function of prompt and completion",
 )
 def noisy_reward(run: LoggedRun) -> Evidence | None:
     """Pairs of one text and one prompt, of one step where there are some, whose scores differ."""
-    if run.trials.get("twice"):
-        return Evidence(CERTAIN + 0.08, [Fact(run.trials["twice"], "rescore")])
     scored = [t for t in run.texts if t.score is not None]
     groups, differing = [], []
     for by_step in (True, False):
