@@ -25,7 +25,7 @@ import pytest
 import yaml
 from conftest import ROOT, TINY_LM, load_module, load_script, run_script, script_env
 
-from parts.reading.metric_names import EARLIER
+from parts.reading.dialects import EARLIER
 
 FOLDERS = ("references", "benchmarks", "evals", "examples", "assets", "scripts", "templates", "tools", "tests")
 MARKDOWN = sorted(

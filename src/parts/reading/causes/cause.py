@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from parts.reading.logged_run import LoggedRun
 
-CERTAIN, LIKELY, WEAK = 0.9, 0.6, 0.4  # strengths of evidence; below LIKELY a cause is named only beside another
-
+CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
 LOST = (
     "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
 )
+TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
+TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,26 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Cause:
-    """A root cause; a new one is a file in this folder, and its line in `ranking.py`.
-
-    `explains` has the names of signs, and of causes that follow from this one. `breaks` says that a run with it is
-    broken, not only without a gain.
-    """
+    """A root cause. `explains` has the names of signs, and of causes that follow from this one."""
 
     name: str
     says: str
     test: Callable[[LoggedRun], Evidence | None]
     explains: str
     change: str
-    decide_with: str
     source: str
-    breaks: bool = False
+    decide_with: str = ""
+    breaks: bool = False  # a run with it is broken, not only without a gain
 
 
-def fact(run: LoggedRun, series: str, text: str, step: int | None = None, samples=()) -> Fact:
+def cause(says: str, **more) -> Callable:
+    """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
+    return lambda test: Cause(test.__name__, says, test, **more)
+
+
+def fact(run: LoggedRun, series: str, text: str, step: int | None = None) -> Fact:
     """A fact about a series under its name in the log; without a step, its last one."""
-    points = run.series.get(series, {})
-    return Fact(text, run.name(series), max(points, default=None) if step is None else step, tuple(samples)[:8])
+    return Fact(text, run.name(series), max(run.series.get(series, {}), default=None) if step is None else step)
 
 
 def shown(texts, text: str) -> Fact:

@@ -1,4 +1,4 @@
-"""Names of metrics and settings in three kinds of logs."""
+"""What our trainers, TRL, verl and others call metrics and settings."""
 
 # what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
@@ -25,11 +25,8 @@ OURS = {
     "mismatch/weight_mean": "weight_mean",
     "optim/lr": "lr",
     "optim/grad_norm": "grad_norm",
-    "optim/critic_grad_norm": "critic_grad_norm",
     "optim/updates": "updates",
     "optim/skipped_updates": "skipped",
-    "time/rollout": "time_rollout",
-    "time/reward": "time_reward",
     "time/step": "time_step",
     "memory/gpu_peak_gib": "gpu_memory",
     "memory/process_gib": "memory",
@@ -84,9 +81,6 @@ VERL = {
     "training/rollout_actor_probs_pearson_corr": "probs_correlation",
     "actor/lr": "lr",
     "actor/grad_norm": "grad_norm",
-    "critic/grad_norm": "critic_grad_norm",
-    "timing_s/gen": "time_rollout",
-    "timing_s/reward": "time_reward",
     "timing_s/step": "time_step",
     "perf/max_memory_allocated_gb": "gpu_memory",
 }
@@ -95,14 +89,11 @@ EARLIER = {  # and elsewhere: what TRL's trainers, and OpenRLHF, called them in 
     "completion_length": "length",
     "clip_ratio": "clip_frac",
     "objective/scores": "score",
-    "objective/kl": "kl_sum",
-    "objective/entropy": "entropy_sum",
     "policy/approxkl_avg": "kl_step",
     "policy/clipfrac_avg": "clip_frac",
     "policy/entropy_avg": "entropy",
     "loss/policy_avg": "loss",
     "loss/value_avg": "value_loss",
-    "val/ratio": "ratio_mean",
     "lr": "lr",
     "eval_objective/scores": "held_out",
     # OpenRLHF, as it names them to trackers
@@ -131,86 +122,98 @@ HELD_OUT = {
     "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
 }
 
-# the settings that a remedy names, by who trains; a page has most of those of ppo_train.py, grpo_train.py of TRL's
+
+# common name of a setting: ours, TRL's, and the ends of dotted names that mean it elsewhere (verl's, EasyR1's, …)
+SETTINGS = {
+    "temperature": ("temperature", "temperature"),
+    "top_k": ("top_k",),
+    "top_p": ("top_p",),
+    "min_p": ("min_p",),
+    "do_sample": ("rollout.do_sample",),
+    "group_size": ("group_size", "num_generations", "rollout.n", "n_samples_per_prompt", "num_sample_generations"),
+    "max_length": (
+        *("max_new_tokens", "max_completion_length", "max_response_length"),
+        *("response_length", "generate_max_len", "max_tokens"),
+    ),
+    "lr": ("lr", "learning_rate", "actor.optim.lr", "actor_learning_rate"),
+    "kl": ("kl_coef", "beta", "actor.kl_loss_coef", "kl_ctrl.kl_coef", "init_kl_coef"),
+    "warmup": ("warmup_steps", "actor.optim.lr_warmup_steps", "lr_warmup_steps"),
+    "steps": ("steps", "max_steps", "total_training_steps"),
+    "epochs": ("ppo_epochs", "num_iterations", "actor.ppo_epochs", "num_ppo_epochs", "epochs"),
+    "minibatches": ("minibatches", "num_mini_batches"),
+    "precision": ("precision", "fsdp_config.model_dtype", "torch_dtype", "dtype", "bnb_dtype"),
+    "data": ("data", "data.train_files", "dataset", "train_dataset", "prompt_data"),
+    "eval_data": ("eval_data", "data.val_files", "val_dataset", "eval_dataset"),
+    "reward": ("reward", "reward_funcs", "custom_reward_function.path", "reward.reward_function"),
+    "grad_clip": ("max_grad_norm", "max_grad_norm", "grad_clip", "clip_grad"),
+    "repetition_penalty": ("repetition_penalty",),
+    "critic_lr": ("critic_lr", "critic.optim.lr"),
+    "batch": ("batch_size", "train_batch_size", "rollout_batch_size", "rollout.batch_size"),
+}
 ACTOR = "actor_rollout_ref.actor"
-PPO_SETTINGS = {
-    "lr": "--lr",
-    "group": "--group_size",
-    "temperature": "--temperature",
-    "length": "--max_new_tokens",
-    "kl": "--kl_coef",
+ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "grad_clip")  # settings that a remedy names
+
+# what else a remedy names, by who trains
+NO_FILTER = "a training file without the prompts that all or none solve"
+OUR_WORDS = {name: f"--{SETTINGS[name][0]}" for name in ADVISED} | {
     "reuse": "--ppo_epochs and --minibatches",
     "critic_lr": "--critic_lr",
     "critic_warmup": "--critic_warmup_steps 10",
     "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
     "value_clip": "--value_clip 0",
     "critic_free": "--algorithm grpo or rloo",
-    "grad_clip": "--max_grad_norm",
     "filter": "--dynamic_sampling true",
     "mismatch": "--mismatch tis",
     "precision": "--precision bf16 (or fp32)",
-    "batch": "--batch_size",
     "tool_form": "--tool_format",
 }
-PAGE_SETTINGS = PPO_SETTINGS | {
-    "reuse": "--epochs and --minibatches",
-    "critic_free": "templates/grpo.py",
-    "grad_clip": "the bound of clip_grad_norm_",
-    "filter": "a training file without the prompts that all or none solve",
-    "mismatch": "scripts/ppo_train.py --mismatch tis",
-    "precision": "weights in float32, as the page has them",
-    "batch": "number of completions of a step",
-    "tool_form": "what the page takes for a call",
-}
-TRL_SETTINGS = {
-    "lr": "learning_rate",
-    "group": "num_generations",
-    "temperature": "temperature",
-    "length": "max_completion_length",
-    "kl": "beta",
+CRITIC = ("critic_lr", "critic_warmup", "critic_updates", "value_clip", "critic_free")  # which TRL's trainers lack
+TRL_WORDS = {
+    **{name: SETTINGS[name][1] for name in ADVISED},
+    **dict.fromkeys(CRITIC, "the critic's settings"),
     "reuse": "num_iterations and steps_per_generation",
-    "critic_lr": "the critic's learning rate",
-    "critic_warmup": "a critic warm-up",
-    "critic_updates": "smaller minibatches",
-    "value_clip": "no clip of values",
-    "critic_free": "no critic, as GRPO and RLOO",
-    "grad_clip": "max_grad_norm",
-    "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
+    "filter": f"{NO_FILTER} (TRL has no dynamic sampling)",
     "mismatch": "vllm_importance_sampling_correction=True",
     "precision": "bf16=True with weights in float32, in place of fp16=True",
-    "batch": "gradient_accumulation_steps",
     "tool_form": "a tokenizer with a response schema",
 }
-GRPO_SETTINGS = {word: f"--{name}" if name.isidentifier() else name for word, name in TRL_SETTINGS.items()} | {
-    "reuse": "--num_iterations and --steps_per_generation",
-    "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
-    "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
-    "precision": "--precision bf16 (or fp32)",
-    "tool_form": "--tool_format",
-}
-VERL_SETTINGS = {
-    "lr": f"{ACTOR}.optim.lr",
-    "group": "actor_rollout_ref.rollout.n",
-    "temperature": "actor_rollout_ref.rollout.temperature",
-    "length": "data.max_response_length",
-    "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
-    "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
-    "critic_lr": "critic.optim.lr",
-    "critic_warmup": "trainer.critic_warmup=10",
-    "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
-    "value_clip": "critic.cliprange_value=1000 (as good as off)",
-    "critic_free": "algorithm.adv_estimator=grpo or rloo",
-    "grad_clip": f"{ACTOR}.grad_clip",
-    "filter": "algorithm.filter_groups.enable=True",
-    "mismatch": "algorithm.rollout_correction.rollout_is=token",
-    "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
-    "batch": "data.train_batch_size",
-    "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
-}
-SETTINGS = {
-    "ppo_train": PPO_SETTINGS,
-    "one_page": PAGE_SETTINGS,
-    "grpo_train": GRPO_SETTINGS,
-    "trl": TRL_SETTINGS,
-    "verl": VERL_SETTINGS,
+WORDS = {
+    "ppo_train": OUR_WORDS,
+    "one_page": OUR_WORDS
+    | {
+        "reuse": "--epochs and --minibatches",
+        "critic_free": "templates/grpo.py",
+        "grad_clip": "the bound of clip_grad_norm_",
+        "filter": NO_FILTER,
+        "mismatch": "scripts/ppo_train.py --mismatch tis",
+        "precision": "weights in float32, as the page has them",
+        "tool_form": "what the page takes for a call",
+    },
+    "grpo_train": TRL_WORDS
+    | {name: f"--{SETTINGS[name][1]}" for name in ADVISED}
+    | {
+        "reuse": "--num_iterations and --steps_per_generation",
+        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
+        "precision": "--precision bf16 (or fp32)",
+        "tool_form": "--tool_format",
+    },
+    "trl": TRL_WORDS,
+    "verl": {
+        "lr": f"{ACTOR}.optim.lr",
+        "group_size": "actor_rollout_ref.rollout.n",
+        "temperature": "actor_rollout_ref.rollout.temperature",
+        "max_length": "data.max_response_length",
+        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
+        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
+        "critic_lr": "critic.optim.lr",
+        "critic_warmup": "trainer.critic_warmup=10",
+        "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
+        "value_clip": "critic.cliprange_value=1000 (as good as off)",
+        "critic_free": "algorithm.adv_estimator=grpo or rloo",
+        "grad_clip": f"{ACTOR}.grad_clip",
+        "filter": "algorithm.filter_groups.enable=True",
+        "mismatch": "algorithm.rollout_correction.rollout_is=token",
+        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
+        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
+    },
 }

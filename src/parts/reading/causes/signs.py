@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator
 
-from parts.reading.cause import Fact, fact
+from parts.reading.causes.cause import Fact, fact
 from parts.reading.logged_run import LoggedRun, collapse, gained, is_constant, is_solved, rises_late
 from parts.reading.trends import TREND_STEPS, ends, is_flat, repeats, trend
 
@@ -18,7 +18,7 @@ MOVES = (
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Length or entropy that moves far."""
-    sharp = is_solved(run) or rises_late(run) or any("kl/teacher" in row for row in run.rows)
+    sharp = is_solved(run) or rises_late(run) or "kl/teacher" in run.columns
     for name, series, share, least in MOVES:
         values, way = run.values(series), 1 if share > 1 else -1
         if trend(values) != way or gained(run) or (name == "entropy_fell" and sharp):
@@ -76,7 +76,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
 
 def largest_spike(run: LoggedRun) -> tuple[int, float] | None:
     """(step, norm) of the largest gradient that is above 1 and ten times the median of the 20 steps before it."""
-    norms, spikes = sorted(run.series.get("grad_norm", {}).items()), []
+    norms, spikes = run.points("grad_norm"), []
     for i in range(5, len(norms)):
         before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
         if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
