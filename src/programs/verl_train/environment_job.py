@@ -15,12 +15,12 @@ from parts.environments.play_setup import (
 )
 from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import need
+from parts.foundation.messages import need, say
 from parts.networks.models import open_tokenizer
 from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import call_limits
 from programs.verl_train.data import row_columns
-from programs.verl_train.job_trial import trial_findings
+from programs.verl_train.job_trial import try_job
 from programs.verl_train.model_files import end_ids_of, model_shape
 from programs.verl_train.reward_files import copy_with_imports, moved_rewards, write_module
 from programs.verl_train.settings import Config
@@ -84,13 +84,17 @@ def write_environment_module(
 
 
 def copied_environment(config: Config) -> str:
+    """FILE.py:NAME of the environment in a job's folder; "" without one."""
     file, _, name = config.environment.rpartition(":")
-    return f"{COPY}/{Path(file).name}:{name}"
+    return f"{COPY}/{Path(file).name}:{name}" if file else ""
 
 
 def job_findings(config: Config, folder: Path) -> list[str]:
-    module = folder / "verl_reward.py"
-    return trial_findings(module, *([copied_environment(config)] if config.environment else []))
+    """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
+    findings, found = try_job(folder, copied_environment(config))
+    if found.get("raised"):
+        say(f"warning: in a trial a reward raised, at which verl's run would end: {found['raised']}")
+    return findings
 
 
 def need_sound_job(config: Config, folder: Path) -> None:

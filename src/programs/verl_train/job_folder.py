@@ -17,12 +17,11 @@ from parts.foundation.messages import need, say
 from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import Reward, call_limits
 from programs.verl_train.data import verl_rows, write_parquet_file
-from programs.verl_train.engine_overrides import make_overrides
 from programs.verl_train.environment_job import environment_rows, environment_setup, write_environment_module
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_trial import refuse_groups, trial_batch
+from programs.verl_train.job_trial import refuse_groups
 from programs.verl_train.model_files import count_parameters
-from programs.verl_train.overrides import Layout
+from programs.verl_train.overrides import Layout, make_overrides
 from programs.verl_train.refusals import check_expressible
 from programs.verl_train.reward_files import write_reward_module
 from programs.verl_train.rewards import REWARD_ERROR
@@ -69,11 +68,9 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(source),
-        reward_weights=reward.weights,
         parameters=count_parameters(config),
-        hydra=str(output / "hydra"),
         columns=columns,
-        cpus=None if remote else config.cpus or os.cpu_count() or 1,
+        cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr,
@@ -83,8 +80,6 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
     settings |= {"held_out_rows": len(held_out), **overlap_metric(tasks)}
     (folder / "settings.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    trial = json.dumps(trial_batch(specs, columns, rows), default=str)
-    (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
 
 
@@ -127,12 +122,3 @@ def check_output(config: Config) -> None:
     sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
     expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
     need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
-
-
-def environment(job: Layout) -> dict[str, str]:
-    """Environment variables of the run; each start has a metrics file of its own, as verl empties it."""
-    path = Path(job.output) / "metrics.jsonl"
-    number = 2
-    while path.exists():
-        path, number = path.with_name(f"metrics.{number}.jsonl"), number + 1
-    return {"VERL_FILE_LOGGER_PATH": str(path), "TOKENIZERS_PARALLELISM": "false"}
