@@ -789,62 +789,52 @@ def rewards(tmp_path):
 
 
 @pytest.fixture
-def make_module(rewards, tmp_path, monkeypatch):
-    """Writes and loads the module of some reward specs."""
+def make_batcher(rewards, tmp_path, monkeypatch):
+    """Writes the module of some reward specs, and loads its batcher."""
     monkeypatch.syspath_prepend(str(rewards))
 
-    def make(*names, columns=("answer",), error_file=""):
+    def make(*names, error_file=""):
         specs = [f"{rewards}/r.py:{name}" for name in names]
-        path = verl.write_reward_module(tmp_path / "job", specs, list(columns), error_file=error_file)
+        path = verl.write_reward_module(tmp_path / "job", specs, ["answer"], error_file=error_file)
         for name in [n for n in sys.modules if n.startswith("verl_train_job")]:
             monkeypatch.delitem(sys.modules, name)
-        return load_module(path, "verl_train_reward_under_test")
+        return load_module(path, "verl_train_reward_under_test").batcher
 
     return make
 
 
 def row_of(answer, text=False, prompt="1+1="):
-    """verl's arguments for a row."""
+    """A row as verl hands it to a reward manager."""
     prompt = prompt if text else [{"role": "user", "content": prompt}]
     row = verl.verl_rows([{"prompt": prompt, "answer": answer}], "prompt")[0][0]
-    extra = row["extra_info"] | {"raw_prompt": row["prompt"], "completion_ids": [5, 6, 7]}
-    return {
-        "data_source": row["data_source"],
-        "ground_truth": row["reward_model"]["ground_truth"],
-        "extra_info": extra | {"num_turns": 2, "rollout_reward_scores": {}},
-    }
+    return row | {"raw_prompt": row["prompt"]}
 
 
-@pytest.mark.parametrize(
-    ("names", "answer", "expected"),
-    [
-        (["right*2", "slow"], "2", {"score": 2 + 3 * 0.125, "acc": 1.0, "right": 1.0, "slow": 0.375}),
-        (["right*2", "slow"], None, {"score": 0.375, "acc": 0.0, "right": 0.0, "slow": 0.375}),
-        (["both*2", "acc"], "2", {"score": 2.625, "acc": 1.0, "right": 1.0, "slow": 0.375, "acc_2": 0.25}),
-    ],
-)
-def test_scores_are_the_weighted_sum_and_none_counts_nothing(make_module, names, answer, expected):
-    module = make_module(*names)
-    assert asyncio.run(module.compute_score(solution_str="it is 2", **row_of(answer))) == expected
+def test_scores_are_the_weighted_sum_and_none_counts_nothing(make_batcher):
+    batcher = make_batcher("right*2", "slow")
+    for answer, expected in (
+        ("2", {"score": 2 + 3 * 0.125, "acc": 1.0, "right": 1.0, "slow": 0.375}),
+        (None, {"score": 0.375, "acc": 0.0, "right": 0.0, "slow": 0.375}),
+    ):
+        assert asyncio.run(batcher.score(row_of(answer), "it is 2", [5, 6, 7])) == expected
+    expected = {"score": 2.625, "acc": 1.0, "right": 1.0, "slow": 0.375, "acc_2": 0.25}
+    assert asyncio.run(make_batcher("both*2", "acc").score(row_of("2"), "it is 2", [5, 6, 7])) == expected
 
 
-def test_text_prompts_come_as_text(make_module, rewards):
+def test_text_prompts_come_as_text(make_batcher, rewards):
     with (rewards / "r.py").open("a") as f:
         f.write("\n\ndef texts(prompts, completions, **kwargs):\n    ")
         f.write("return [len(p + c) for p, c in zip(prompts, completions)]\n")
-    module = make_module("texts")
-    assert asyncio.run(module.compute_score(solution_str="abc", **row_of("2", text=True)))["score"] == 7
+    assert asyncio.run(make_batcher("texts").score(row_of("2", text=True), "abc", []))["score"] == 7
 
 
-def test_what_waits_is_scored_as_one_batch_in_one_thread(make_module):
-    module = make_module("right", "sleepy")
-
-    here = Path(module.__file__).parent
+def test_what_waits_is_scored_as_one_batch_in_one_thread(make_batcher, tmp_path):
+    batcher, here = make_batcher("right", "sleepy"), tmp_path / "job"
     files = [(m, Path(m.__file__)) for m in [*sys.modules.values()] if getattr(m, "__file__", None)]
     source = next(m for m, file in files if file.name == "r.py" and file.is_relative_to(here))
 
     async def many():
-        calls = [module.compute_score(solution_str=str(i), **row_of(str(i), prompt="x" * i)) for i in range(40)]
+        calls = [batcher.score(row_of(str(i), prompt="x" * i), str(i), []) for i in range(40)]
         tasks = [asyncio.ensure_future(call) for call in calls]
         await asyncio.sleep(0)  # each task runs until it waits for its score
         source.GATE.set()  # until now the first batch, whatever it held, was not done
@@ -857,10 +847,10 @@ def test_what_waits_is_scored_as_one_batch_in_one_thread(make_module):
 
 
 @pytest.mark.parametrize(("name", "part"), [("bad", "raised ValueError: the judge is down"), ("nan", "got nan")])
-def test_a_reward_that_fails_is_told_and_written_down(make_module, tmp_path, name, part, capsys):
-    module = make_module(name, error_file=str(tmp_path / "error.txt"))
+def test_a_reward_that_fails_is_told_and_written_down(make_batcher, tmp_path, name, part, capsys):
+    batcher = make_batcher(name, error_file=str(tmp_path / "error.txt"))
     with pytest.raises(RuntimeError, match="REWARD FAILED") as caught:
-        asyncio.run(module.compute_score(solution_str="boom", **row_of("2")))
+        asyncio.run(batcher.score(row_of("2"), "boom", []))
     assert type(caught.value) is RuntimeError and part in str(caught.value) and "'boom'" in str(caught.value)
     assert part in (tmp_path / "error.txt").read_text() and part in capsys.readouterr().err
 

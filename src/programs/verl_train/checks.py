@@ -11,9 +11,8 @@ from pathlib import Path
 from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
-from programs.verl_train.environment_job import copied_environment
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.job_folder import copied_environment, prepare_job
 from programs.verl_train.job_trial import try_job
 from programs.verl_train.known_names import name_findings
 from programs.verl_train.memory import memory_plan, size_findings
@@ -45,16 +44,22 @@ def compose_config(overrides: list[Override]):
     """(verl's configuration of overrides, or None; a finding where Hydra refuses one of them)."""
     import verl
     from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    folder = str(Path(verl.__file__).parent / "trainer" / "config")
+    folder, parser = str(Path(verl.__file__).parent / "trainer" / "config"), OverridesParser.create()
     try:
+        for tried in overrides:
+            parser.parse_override(tried.text())
+        tried = None
         with initialize_config_dir(config_dir=folder, version_base=None):
             return compose("ppo_trainer", overrides=[o.text() for o in overrides]), []
     except (HydraException, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
-        named = [f"{o.text()} (from {o.source})" for o in overrides if o.key.lstrip("+~") in reason]
-        return None, [f"override: got {max(named, key=len, default='overrides')}, which verl refuses: {reason}"]
+        named = [o for o in overrides if o.key.lstrip("+~") in reason]  # of those that parse Hydra says the key
+        worst = tried or max(named, key=lambda o: len(o.key), default=None)
+        got = f"{worst.text()} (from {worst.source})" if worst else "overrides"
+        return None, [f"override: got {got}, which verl refuses: {reason}"]
 
 
 def missing_engine(name: str) -> bool:

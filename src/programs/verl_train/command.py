@@ -7,11 +7,10 @@ from pathlib import Path
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import UserError, say, tell
 from programs.verl_train.checks import run_check
-from programs.verl_train.environment_job import job_findings
 from programs.verl_train.export import export_job, need_new_folder
 from programs.verl_train.from_trl import trl_run
 from programs.verl_train.hand_written import check_written
-from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.job_folder import job_findings, prepare_job
 from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
 from programs.verl_train.memory import memory_plan, say_findings
 from programs.verl_train.refusals import check_action, say_notes

@@ -21,7 +21,7 @@ from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.job_trial import try_job
 from programs.verl_train.known_names import name_findings
 from programs.verl_train.launch import script, write_script
-from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER
+from programs.verl_train.names import ADVANTAGES, OWN_NAME
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import file_of, imported_files
 from programs.verl_train.rewards import bits_of
@@ -33,7 +33,6 @@ FEW = """- The data has fewer rows than a step has prompts, where TRL takes no s
   lists the file {times} times, enough to try it, too little to train on.
 """
 HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
-OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
     "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
 )
@@ -195,15 +194,13 @@ def with_prompts(rows: list[dict]) -> list[dict]:
 
 
 def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
-    """Overrides without the hooks, and without a file for validation where there is none.
+    """Overrides without a file for validation where there is none.
 
     verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
     """
     kept, train = [], job.file("train.parquet")
     times = math.ceil(config.batch_size // config.group_size / count)
     for override in overrides:
-        if override.key.startswith(OF_THE_HOOKS):
-            continue
         if override.key == "data.train_files" and times > 1:
             override = dataclasses.replace(override, value=[train] * times)
         if override.key == "data.val_files" and not job.held_out:  # verl wants one

@@ -1,6 +1,7 @@
 """What verl loads of ours: a reward manager, a replay buffer, and estimators that it lacks."""
 
 import json
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,33 +13,31 @@ from programs.verl_train.names import OWN_NAME
 from programs.verl_train.rewards import exact_in_means
 
 
-def token_reward_manager():
-    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+def token_reward_manager(file: Path):
+    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-    class TokenRewardManager(NaiveRewardManager):
-        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+    class TokenRewardManager(RewardManagerBase):
+        """Tells our rewards the prompt, the token ids and special tokens, and takes penalties for length."""
 
         def __init__(self, config, tokenizer, compute_score, **kwargs):
-            super().__init__(config, tokenizer, compute_score, **kwargs)
+            super().__init__(config, tokenizer, compute_score)
             given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
+            self.batcher = runpy.run_path(str(file))["batcher"]
 
         async def run_single(self, data) -> dict:
             """Score one trajectory."""
             item = data[-1]
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
-            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
-            text = visible_text(self.tokenizer, ids, self.ends)
-            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
-            item.non_tensor_batch["extra_info"] |= given
-            result = await super().run_single(data)
+            ids = item.batch["responses"][:length].tolist()
+            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            score = result["reward_score"] - missing - overlong_penalty(length, self.limit, self.share)
-            return result | {"reward_score": exact_in_means(score, self.group_size)}
+            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
 
     return TokenRewardManager
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import need, say
-from parts.rewards.rewards import CallLimits, Reward
+from parts.rewards.rewards import Reward
 from parts.rewards.user_code import trial_texts
 from programs.verl_train.data import parquet_rows
-from programs.verl_train.rewards import REWARD_FAILED, RewardBatcher
+from programs.verl_train.rewards import REWARD_FAILED
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 TRIAL = file_text("job_files/trial.py")
@@ -42,7 +42,7 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
         {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
         a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
     """
-    batcher = RewardBatcher(module["specs"], module["COLUMNS"], CallLimits(*module["LIMITS"]))
+    batcher = module["batcher"]
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
     found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
     score = runpy.run_path(export)["compute_score"] if export else None
@@ -53,7 +53,7 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
             break
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
         texts = trial_texts(str(truth)[:200] or "yes")
-        asked = batcher.row(row["data_source"], truth, info | {"raw_prompt": row["prompt"]})
+        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
         batch = [(asked, text, list(range(len(text.split())))) for text in texts]
         try:
             first, second = (batcher.score_all(batch) for _ in range(2))

@@ -19,9 +19,8 @@ from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.running.output_folder import follow_umask
 from programs.verl_train.checks import missing_engine, need_verl
-from programs.verl_train.environment_job import need_sound_job
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.job_folder import need_sound_job, prepare_job
 from programs.verl_train.memory import say_findings
 from programs.verl_train.model_files import safetensors_header
 from programs.verl_train.overrides import Layout, cpus_needed

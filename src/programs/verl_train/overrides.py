@@ -153,9 +153,11 @@ def loss_rows(c: Config, job: Layout) -> Rows:
 
 def reward_rows(c: Config, job: Layout) -> Rows:
     """The reward, what is taken from it, and the guard that ends a run when it fails."""
+    if c.export:  # a function that needs nothing of ours
+        yield "reward", "reward.custom_reward_function.path", job.file("verl_reward.py")
+        yield "reward", "reward.custom_reward_function.name", "compute_score"
+        return
     hooks = job.file("verl_hooks.py")
-    yield "reward", "reward.custom_reward_function.path", job.file("verl_reward.py")
-    yield "reward", "reward.custom_reward_function.name", "compute_score"
     yield "reward", "reward.reward_manager.source", "importlib"
     yield "reward", "reward.reward_manager.name", "TokenRewardManager"
     yield "reward", "reward.reward_manager.module.path", hooks

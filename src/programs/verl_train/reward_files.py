@@ -117,12 +117,12 @@ def write_reward_module(
         copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
     code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
+    code += "batcher = sys.modules[NAME].RewardBatcher(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
-    write_module(module, "The reward function of the run", code)
+    write_module(module, "The rewards of the run", code)
     moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
-    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
+    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager(HERE / 'verl_reward.py')\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
     loss = folder / f"{OWN_LOSS_MODULE}.py"

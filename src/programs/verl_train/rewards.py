@@ -51,8 +51,8 @@ class RewardBatcher:
     One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
     """
 
-    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
-        self.reward, self.columns = Reward(specs, limits), columns
+    def __init__(self, specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
+        self.reward, self.columns, self.error_file = Reward(specs, CallLimits(*limits)), columns, error_file
         self.gathering = Gathering(self.score_all, "reward")
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
@@ -64,14 +64,19 @@ class RewardBatcher:
             raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
         return [named_scores(score, {name: each[i] for name, each in parts.items()}) for i, score in enumerate(scores)]
 
-    def row(self, data_source, ground_truth, extra_info) -> dict:
-        """A row as our rewards know it; its prompt comes from the reward manager."""
-        extra = dict(extra_info or {})
-        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
-        extra.pop("completion_text", None)
-        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
-        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
-        prompt = "".join(m["content"] for m in messages) if text else messages
+    async def score(self, row: dict, text: str, ids: list[int]) -> dict:
+        """The weighted sum as `score`, and every function's own value; a failure is told and left for the launcher."""
+        try:
+            return await asyncio.wrap_future(self.gathering.submit((self.row(row), text, ids)))
+        except Exception as error:
+            tell_failure(str(error), self.error_file)
+            raise
+
+    def row(self, row: dict) -> dict:
+        """A row of verl's data as our rewards know it."""
+        known, messages = row_columns(row), [dict(message) for message in row["raw_prompt"]]
+        is_text = bool(row["extra_info"].get("prompt_is_text"))
+        prompt = "".join(message["content"] for message in messages) if is_text else messages
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
 
 
@@ -104,21 +109,3 @@ def tell_failure(text: str, error_file: str) -> None:
     with contextlib.suppress(OSError):  # the folder may be another machine's
         if error_file:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
-
-
-def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
-    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
-    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
-
-    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
-        """The weighted sum as `score`, and every function's own value."""
-        row = batcher.row(data_source, ground_truth, extra_info)
-        ids = list((extra_info or {}).get("completion_ids") or [])
-        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
-        try:
-            return await asyncio.wrap_future(batcher.gathering.submit((row, text, ids)))
-        except Exception as error:
-            tell_failure(str(error), error_file)
-            raise
-
-    return compute_score
