@@ -1,7 +1,6 @@
 """Questions with choices."""
 
 import contextlib
-import json
 import random
 import re
 import shlex
@@ -9,12 +8,11 @@ import string
 from dataclasses import dataclass, field
 
 from parts.data.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
-from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.json_values import json_or_literal
+from programs.data_loader.bad_rows import BadRow, json_or_literal, shown
 from programs.data_loader.messages import PICK_KEYS
-from programs.data_loader.passages import SCALAR
 
 LETTERS = string.ascii_uppercase
+SCALAR = str | int | float
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
 PICK_WORDS = {*RIGHT_WORDS, "option", "choice", "label", "letter", "index", "idx", "number", "num", "true", "the", "is"}
@@ -135,16 +133,11 @@ def right_mark(marks: list) -> int | None:
 
 
 def listed_in(text: str):
-    """Choices in one text: JSON, a list or object as Python and numpy print it, or lines and marks; else the text."""
+    """Choices in one text: JSON, a list or object as Python prints it, or lines and marks; else the text."""
     text = text.strip()
-    if text[0] in "[{":
-        with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(text)
-        printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
-        printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
-        with contextlib.suppress(ValueError):
-            return json_or_literal(printed)
-        return marked_choices(text) or text
+    with contextlib.suppress(ValueError):
+        if text[0] in "[{":
+            return json_or_literal(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return marked_choices(text) or (lines if len(lines) > 1 else text)
 

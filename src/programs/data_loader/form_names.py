@@ -7,7 +7,7 @@ from collections.abc import Callable
 from parts.data.nested_rows import turns_in, with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
-from programs.data_loader.bad_rows import KINDS, BadRow, shown
+from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, shown
 from programs.data_loader.forms import (
     NO_FACTS,
     TEST_SOURCE,
@@ -24,7 +24,6 @@ from programs.data_loader.forms import (
     marks_answer,
     names_value,
 )
-from programs.data_loader.json_values import as_plain
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -32,7 +31,6 @@ from programs.data_loader.messages import (
     GOLD_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
-    TEST_KEYS,
 )
 from programs.data_loader.written_rows import as_ours, as_verl
 

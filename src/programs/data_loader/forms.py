@@ -1,5 +1,6 @@
 """The forms that rows come in."""
 
+import ast
 import itertools
 import json
 import re
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import turns_in
 from parts.data.question_parts import unread_parts
-from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of, target_fields
-from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.choices import LETTERS, choices_of, listed_in, right_choice, with_choices
-from programs.data_loader.media import check_media
+from programs.data_loader.answers import BARE_MARK, as_answer, gold_of, ground_truth, target_fields
+from programs.data_loader.bad_rows import TEST_KEYS, BadRow, shown
+from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
+from programs.data_loader.code_tests import METHOD, check_language, check_runnable, joined_tests, parsed, read_tests
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -20,23 +21,14 @@ from programs.data_loader.messages import (
     GOLD_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
-    TEST_KEYS,
     as_prompt,
     as_reply,
+    check_media,
     check_order,
     read_messages,
     without_placeholder,
 )
 from programs.data_loader.passages import passages_before
-from programs.data_loader.published_tests import (
-    METHOD,
-    check_language,
-    ground_truth,
-    joined_tests,
-    prompt_names,
-    read_tests,
-)
-from programs.data_loader.test_checks import check_python, check_runnable
 
 READERS = {
     "answer": lambda value, name, shape: as_answer(value, name),
@@ -83,7 +75,8 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null, or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = nested_advice(self.row, names) or f"--map {names[0]}=COLUMN"
+            inner = any(isinstance(item, dict | list) for item in self.row.values())
+            advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
             raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -203,8 +196,10 @@ class Shape:
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
         for name, value in rest.items():
             out.setdefault(name, value)
-        if clash := [name for name in RESERVED if name in out]:
-            raise BadRow(clash[0], "a column of this name", "another name, as files use this one", f"--drop {clash[0]}")
+        if "json_columns" in out:
+            raise BadRow(
+                "json_columns", "a column of this name", "another name, as files use it", "--drop json_columns"
+            )
         if not self.is_ours:
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
@@ -212,6 +207,26 @@ class Shape:
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
                 self.untaken = {name: field for name, field in target_fields(row).items() if name not in known}
         return out
+
+
+def prompt_names(row: dict) -> tuple[str, ...]:
+    """The names of prompts in their order, those last that hold only a program's imports and helpers."""
+    present = [name for name in PROMPT_KEYS if row.get(name) is not None]
+    if len(present) < 2:
+        return PROMPT_KEYS
+    return (*sorted(PROMPT_KEYS, key=lambda name: name in present and is_preamble(row[name], row.get("entry_point"))),)
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python that imports and defines helpers but leaves nothing to write."""
+    if not isinstance(text, str) or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    if (tree := parsed(text)) is None:
+        return False
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    stubs = [node for node in functions if all(isinstance(part, ast.Pass | ast.Expr) for part in node.body)]
+    return not stubs and entry_point not in {node.name for node in functions}
 
 
 def as_prompts(shape: Shape) -> None:
@@ -285,11 +300,13 @@ def as_code(shape: Shape) -> None:
     taken, shape.out["tests"] = joined_tests(row, name)
     shape.used.update(taken)
     shape.tests_name = name
+    if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
+        shape.notes.append("rows have pickled private_test_cases, which are never opened: they get the public tests")
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
     if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
-        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_python(row[key])]
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and parsed(row[key])]
         if heads:
             shape.out["setup"] = row[heads[0]]
             shape.used.add(heads[0])
@@ -298,15 +315,6 @@ def as_code(shape: Shape) -> None:
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
         if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
             shape.out["setup"] = setup
-
-
-def is_python(text: str) -> bool:
-    """Whether a text is Python source."""
-    try:
-        check_python(text, "prompt")
-    except BadRow:
-        return False
-    return True
 
 
 def as_response(shape: Shape) -> None:
@@ -390,23 +398,6 @@ def dialogue(text: str, name: str) -> list[dict]:
     return turns
 
 
-def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
-    """What to do where one of these names stands inside an object, or in a list of objects."""
-    for column, value in row.items():
-        text = isinstance(value, str) and value.lstrip()[:1] == "["
-        value = listed_in(value) if text else value
-        several = isinstance(value, list) and (len(value) > 1 or text)
-        inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
-        if isinstance(inner, dict) and (
-            name := next((name for name in names if isinstance(inner.get(name), str)), None)
-        ):
-            if several:
-                form = ", which are JSON or Python text" if text else ""
-                return f"a file with a row for each of the {len(value)} objects in {column}{form}"
-            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
-    return None
-
-
 def check_paired_preference(row: dict) -> None:
     """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
     for name in ("label", "kto_tag"):
@@ -415,8 +406,6 @@ def check_paired_preference(row: dict) -> None:
             advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
             raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
 
-
-RESERVED = ("text_fields", "json_columns")
 
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))

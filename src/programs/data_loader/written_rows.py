@@ -1,24 +1,20 @@
 """Rows that this script wrote before, or that verl reads."""
 
 from parts.data.verl_layout import OWN_INFO, VERL_COLUMNS
-from programs.data_loader.answers_and_tests import as_answer, tests_from_json
+from programs.data_loader.answers import as_answer, ground_truth
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.code_tests import from_json
 from programs.data_loader.forms import Shape
 from programs.data_loader.messages import as_prompt
-from programs.data_loader.published_tests import ground_truth
+
+STORED = "JSON text, as json_columns says"
 
 
 def as_ours(shape: Shape) -> None:
     """A row that this script wrote, for itself or for TRL: checked, and otherwise as it is."""
     row, out, shape.is_ours = shape.row, shape.out, True
     row.update(decoded(row, shape.used))
-    texts = row["text_fields"] if isinstance(row.get("text_fields"), list) else ()
-    shape.used.add("text_fields")
     out["prompt"] = as_prompt(row["prompt"], "prompt")
-    for name in texts:
-        value = row.get(name) if isinstance(name, str) else None
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-            row[name] = value[0].get("content")
     shape.used.add("prompt")
 
 
@@ -38,7 +34,7 @@ def as_verl(shape: Shape) -> None:
     if name not in ("answer", "tests", "none"):
         raise BadRow("extra_info.ground_truth_field", shown(field), "answer, tests or none")
     if name != "none":
-        inner[name] = from_json(gold, "reward_model.ground_truth") if form == "json" else gold
+        inner[name] = from_json(gold, "reward_model.ground_truth", STORED) if form == "json" else gold
     others = {key: value for key, value in row.items() if key not in VERL_COLUMNS}  # agent_name, say
     shape.row = {**others, "prompt": row["prompt"], **inner}
     shape.used.clear()
@@ -76,12 +72,8 @@ def decoded(row: dict, used: set) -> dict:
     if not isinstance(names, list):
         return {}
     used.add("json_columns")
-    return {name: from_json(row[name], name) for name in names if isinstance(name, str) and row.get(name) is not None}
-
-
-def from_json(text, name: str):
-    """The value of JSON text that this script wrote."""
-    expected = "JSON text, as json_columns says"
-    if not isinstance(text, str):
-        raise BadRow(name, shown(text), expected)
-    return tests_from_json(text, name, expected)
+    return {
+        name: from_json(row[name], name, STORED)
+        for name in names
+        if isinstance(name, str) and row.get(name) is not None
+    }

@@ -1,4 +1,4 @@
-"""Reference answers and tests, and the columns that may hold them."""
+"""Reference answers, and the columns that may hold them or tests."""
 
 import json
 import re
@@ -6,10 +6,10 @@ import re
 from parts.data.answer_marks import hash_mark
 from parts.data.question_parts import is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.json_values import JsonDecoder, as_plain
+from programs.data_loader.code_tests import METHOD, as_tests, from_json, python_object, read_tests
 from programs.data_loader.messages import GOLD_KEYS
-from programs.data_loader.test_checks import check_python, check_test
 
+ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
 BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
 LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
@@ -109,48 +109,36 @@ def accepted_answers(value: dict):
     return None
 
 
-def as_tests(value, name: str):
-    """Tests in a form that scripts/sandbox.py takes; JSON text is decoded. An empty set would pass any program."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = tests_from_json(value, name)
-    if isinstance(value, dict) and {"input", "output"} <= set(value):
-        single = not isinstance(value["input"], list)
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
-    if isinstance(value, dict):
-        inputs, outputs = value.get("inputs"), value.get("outputs")
-        if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-            got = f"the keys {', '.join(value) or 'none'}"
-            if isinstance(inputs, list) and isinstance(outputs, list):
-                got = f"{len(inputs)} inputs and {len(outputs)} outputs"
-            raise BadRow(name, got, "inputs and outputs, lists of one length")
-        count = len(inputs)
-    elif isinstance(value, str):
-        check_python(value, name)
-        count = len(value.strip())
-    elif isinstance(value, list):
-        count = len(value)
-        for number, test in enumerate(value):
-            check_test(test, f"{name}[{number}]")
-        if len({isinstance(test, str) for test in value}) > 1:
-            raise BadRow(name, "Python source and cases in one list", "tests of one form")
-    else:
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
-    if not count:
-        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
-    return value
+def ground_truth(value, name: str, row: dict) -> dict:
+    """The fields of a ground truth: tests, an answer, or accepted answers; an object of another kind stays one.
 
-
-def tests_from_json(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
-    decoder, text = JsonDecoder(), text.strip()
-    try:
-        value, end = decoder.decode(text)
-        if decoder.flaws or end != len(text):
-            raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
-    except BadRow as error:
-        raise BadRow(name, error.parts["got"], expected) from None
-    return as_plain(value, name, any_size=True)
+    JSON text is decoded where it holds tests or texts; a list of numbers may be mathematics and stays text.
+    """
+    whole, text = value, isinstance(value, str)
+    if text and value.lstrip()[:1] in ("[", "{"):
+        try:
+            whole = from_json(value, name)
+        except BadRow:
+            whole = python_object(value)
+    if isinstance(whole, dict) and whole:
+        if isinstance(whole.get("test_code"), str):  # Skywork's
+            called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
+            fields = {"entry_point": called, "setup": whole.get("import_prefix")}
+            return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+        if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
+            return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
+        if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
+            return {"tests": read_tests(whole, name, row)}
+        accepted = accepted_answers(whole)
+        return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
+    if isinstance(whole, list) and whole:
+        cases = all(isinstance(item, dict) and "input" in item for item in whole)
+        pairs = row.get("entry_point") and all(isinstance(item, list) and len(item) == 2 for item in whole)
+        if cases or pairs or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
+            return {"tests": read_tests(whole, name, row)}
+        if not text or all(isinstance(item, str) for item in whole):
+            return {"answer": as_answer(whole, name)}
+    return {"answer": as_answer(value, name)}
 
 
 def target_fields(row: dict) -> dict[str, str]:
