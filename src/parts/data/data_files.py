@@ -3,7 +3,6 @@
 import codecs
 import contextlib
 import gzip
-import importlib
 import io
 import json
 import re
@@ -13,9 +12,11 @@ from parts.foundation.messages import UserError, need
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
 MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
-EXPORT = "exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
-BINARY = re.compile(rb"%PDF-|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!")
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
@@ -50,7 +51,7 @@ class Unpacked(io.RawIOBase):
     def readinto(self, buffer) -> int:
         try:
             data = self.stream.read(len(buffer))
-        except Exception as error:  # zlib, gzip, zstandard and the system each have their own
+        except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         self.total += len(data)
@@ -58,18 +59,6 @@ class Unpacked(io.RawIOBase):
         need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
         buffer[: len(data)] = data
         return len(data)
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
@@ -89,9 +78,8 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            packed = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(packed, name), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -146,7 +134,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         if form == "parquet":
             return
     elif BINARY.match(head) or b"\0" in head[:1024]:
-        kind, advice = "a binary file, or text in UTF-16 without mark", f"{EXPORT}, or --encoding utf-16-le"
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
     elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
         kind, advice = pointer
     elif PAGE.match(head):

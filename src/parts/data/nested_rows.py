@@ -9,24 +9,18 @@ from parts.foundation.messages import RowFlaw, UserError, need, say
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
+TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -51,10 +45,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         return rows_in(items, name, known)
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if rows else True
-    if len(holders) == 1 and not asks and not cases:
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return [viewed_row(row, name, number) for number, row in enumerate(items, 1)]
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
@@ -75,16 +69,6 @@ def is_list_of_rows(item) -> bool:
 def is_row(item: dict) -> bool:
     """Whether an object has a field that asks."""
     return bool(item.keys() & ASKS)
-
-
-def viewed_row(item, name: str, number: int):
-    """A row, taken out of the object in which the viewer of the hub gives it."""
-    if not isinstance(item, dict) or not isinstance(item.get("row"), dict) or "row_idx" not in item:
-        return item
-    cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-    got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-    need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-    return item["row"]
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -137,27 +121,27 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+
+def turns_in(text: str) -> list[dict] | None:
+    """The messages of a dialogue `\\n\\nHuman: … \\n\\nAssistant: …`, as HH-RLHF has it; None for other texts."""
+    above, *pieces = TURN.split(text)
+    if above.strip() or "Assistant" not in pieces[::2] or pieces[0] == "Assistant":
+        return None
+    turns = []
+    for speaker, said in zip(pieces[::2], pieces[1::2], strict=True):
+        role = "user" if speaker == "Human" else "assistant"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += f"\n\n{said.strip()}"
+        else:
+            turns.append({"role": role, "content": said.strip()})
+    return turns

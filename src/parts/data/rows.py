@@ -100,10 +100,8 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
-        values = value if isinstance(value, list) else [value]
-        alone = len(values) == 1 and isinstance(values[0], dict)
-        inner = rows_in(values[0], name, known) if alone else None
-        values = values if inner is None else inner
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
             yield number, as_row(value)

@@ -8,11 +8,11 @@
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
 
 Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
-parquet (.gz and .zst too), folders, globs, stdin and the hub, become one schema: `prompt` (messages), `answer`,
+parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt` (messages), `answer`,
 `tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that does not fit
 is named by file, line and field. references/data_formats.md describes schema, formats and targets.
 
-As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`, `register_format`.
+As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
 
 Deliberately left out: images and audio, tokenised data sets, packing, and any cleaning of texts. Code in the data is
 parsed, never run; paths and URLs in the data are never opened; nothing is unpickled.
@@ -33,7 +33,6 @@ ROOMS = (
     "passages",
     "choices",
     "forms",
-    "written_rows",
     "form_names",
     "reading",
     "writing",

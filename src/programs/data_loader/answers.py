@@ -1,10 +1,9 @@
-"""Reference answers, and the columns that may hold them or tests."""
+"""Reference answers, and ground truths that may be answers or tests."""
 
 import json
 import re
 
 from parts.data.answer_marks import hash_mark
-from parts.data.question_parts import is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.code_tests import METHOD, as_tests, from_json, python_object, read_tests
 from programs.data_loader.messages import GOLD_KEYS
@@ -15,17 +14,6 @@ BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in
 LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
-# words of columns that hold what a model should write, and the field of the schema that takes them
-TARGET_WORDS = {
-    **dict.fromkeys(("answer", "solution", "gold", "truth", "target", "label", "result", "reference", "ref"), "answer"),
-    **dict.fromkeys(("expected", "correct", "attempt"), "answer"),
-    **dict.fromkeys(("test", "assert", "assertion", "check"), "tests"),
-    **dict.fromkeys(("response", "output", "completion", "reply"), "completion"),
-    **dict.fromkeys(("chosen", "better", "win", "winner", "preferred", "accepted", "positive"), "chosen"),
-    **dict.fromkeys(("rejected", "worse", "lose", "loser", "dispreferred", "negative"), "rejected"),
-}
-NOTE_STARTS = ("sample", "example", "num", "n", "is", "has")  # of columns about answers
-TARGET_ENDS = {"text", "value", "number", "string", "code", "case", "list", "letter", "key", "index", "a", "b"}
 
 
 def last_boxed(text: str) -> str | None:
@@ -139,17 +127,3 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}
     return {"answer": as_answer(value, name)}
-
-
-def target_fields(row: dict) -> dict[str, str]:
-    """{column: field of the schema} for columns that look like what a model should write: answers, tests, responses."""
-    fields = {}
-    for name, value in row.items():
-        stems = [word.removesuffix("s") for word in words_in(name)]
-        known = [
-            TARGET_WORDS[stem] for stem in stems if stem in TARGET_WORDS and (stem != "label" or "text" not in row)
-        ]
-        is_cell = not is_empty(value) and not isinstance(value, bool | dict)
-        if known and is_cell and stems[-1] in TARGET_WORDS.keys() | TARGET_ENDS and stems[0] not in NOTE_STARTS:
-            fields[name] = known[0]
-    return fields

@@ -105,7 +105,7 @@ def create_dataloader(
     """Batches of prompts with all their columns, from any input that load_rows reads.
 
     Args:
-        kind: one of KINDS, a registered format, or "auto".
+        kind: one of KINDS, or "auto".
         sources: an input or a list of them.
         tokenizer: a Hugging Face tokenizer; its chat template makes the text.
         batch_size: prompts a batch and process; the last of an epoch may be smaller.

@@ -51,8 +51,6 @@ def choices_of(row: dict) -> Choices | None:
         expected = "2 to 26 choices: a list of texts, {text, label}, {A: text}, or `A. … B. …`"
         got = shown(value) if len(columns) == 1 else ", ".join(f"{name} {shown(row[name])}" for name in columns)
         raise BadRow(name, got, expected, f"--drop {shlex.join(columns)} where these are no choices")
-    if name == "mc1_targets" and choices.right is not None:  # whose first is always the right one
-        choices = shuffled(choices)
     return choices
 
 
@@ -87,18 +85,15 @@ def shuffled(choices: Choices) -> Choices:
 
 
 def from_value(name: str, value) -> Choices | None:
-    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, {text: whether right}."""
-    labels, marks = [], None
+    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}."""
+    labels = []
     if isinstance(value, dict):
         listed = next(
             (key for key in ("text", "texts", "choices", "options") if isinstance(value.get(key), list)), None
         )
         given = {key: item for key, item in value.items() if not is_empty(item)}
         if listed:
-            labels, marks = value.get("label") or [], value.get("labels")
-            value = value[listed]
-        elif name == "mc1_targets":
-            value, marks = list(value), list(value.values())
+            labels, value = value.get("label") or [], value[listed]
         elif all(LABEL.fullmatch(key) for key in given):
             labels, value = list(given), list(given.values())
         elif all(ONE_CHOICE.fullmatch(key) for key in given):
@@ -110,10 +105,8 @@ def from_value(name: str, value) -> Choices | None:
             (key for key in ("text", "content", "option", "choice", "answer", "value") if key in value[0]), None
         )
         label = next((key for key in ("label", "key", "letter", "id", "identifier", "option") if key in value[0]), None)
-        mark = next((key for key, item in value[0].items() if isinstance(item, bool)), None)
         if text is None or any(text not in item for item in value):
             return None
-        marks = [item.get(mark) for item in value] if mark else None
         labels = [item.get(label) for item in value] if label and label != text else []
         value = [item[text] for item in value]
     while isinstance(value, list) and not labels and value and is_empty(value[-1]):
@@ -122,47 +115,14 @@ def from_value(name: str, value) -> Choices | None:
     if not plain or not isinstance(labels, list) or len(labels) not in (0, len(value)):
         return None
     texts, labels = [str(text).strip() for text in value], [str(label).strip() for label in labels]
-    right = right_mark(marks) if isinstance(marks, list) else None
-    return Choices((name,), texts, labels, right, 0 if name in ("choices", "choice", "endings", "answers") else None)
-
-
-def right_mark(marks: list) -> int | None:
-    """The place of the only truth among truth values, or the only 1 among zeros."""
-    good = len(marks) > 1 and all(isinstance(mark, int) and mark in (0, 1) for mark in marks) and sum(marks) == 1
-    return [int(mark) for mark in marks].index(1) if good else None
+    return Choices((name,), texts, labels, first=0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
 def listed_in(text: str):
-    """Choices in one text: JSON, a list or object as Python prints it, or lines and marks; else the text."""
-    text = text.strip()
+    """Choices in one text, JSON or as Python prints it; else the text."""
     with contextlib.suppress(ValueError):
-        if text[0] in "[{":
-            return json_or_literal(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return marked_choices(text) or (lines if len(lines) > 1 else text)
-
-
-def marked_choices(text: str) -> dict | None:
-    """The choices of `A. x B. y`, `(a) x (b) y`, `a ) x , b ) y` or `1. x 2. y` by their marks; None where a mark
-    stands more than once, as nobody knows then where a choice ends."""
-    for marks in (LETTERS, LETTERS.lower(), [str(number) for number in range(1, 27)]):
-        ends, found = [], 0
-        for mark in marks:
-            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))[(\[]?{mark}\s?[).:、．\]]\)?(?!\d)", text, re.MULTILINE))
-            if len(places) != 1 or places[0].start() < found:
-                break
-            found = places[0].end()
-            ends.append((mark, places[0]))
-        else:
-            places = []
-        if len(ends) < 2 or places or text[: ends[0][1].start()].strip():
-            continue
-        stops = [place.start() for _, place in ends[1:]] + [len(text)]
-        return {
-            mark: text[place.end() : stop].strip().rstrip(",;|").rstrip()
-            for (mark, place), stop in zip(ends, stops, strict=True)
-        }
-    return None
+        return json_or_literal(text) if text.lstrip()[:1] in ("[", "{") else text
+    return text
 
 
 def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
@@ -235,8 +195,6 @@ def places_of(word: str, texts: list[str]) -> list[int]:
 
 def named_place(value, choices: Choices) -> int | None:
     """The place of the choice that a value names by its label, text or letter, or by truth values; numbers aside."""
-    if isinstance(value, list):
-        return right_mark(value) if len(value) == len(choices.texts) else None
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     word, texts, labels = str(value).strip(), choices.texts, choices.labels

@@ -8,18 +8,15 @@ import warnings
 
 from parts.data.rows import plain_json
 from parts.foundation.messages import RowFlaw
-from programs.data_loader.bad_rows import BadRow, as_plain, json_or_literal, literal_value, shown
+from programs.data_loader.bad_rows import BadRow, as_plain, json_or_literal, shown
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
-NODES = re.compile(r"^[^#\n]*\b(ListNode|TreeNode|Node)\b", re.MULTILINE)
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
-CASE_KEYS = {"stdin": "input", "stdout": "output", "expected_output": "output", "expected": "output"}
 OTHER_LANGUAGES = re.compile(
     r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
     r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
 )
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 
 
@@ -79,8 +76,6 @@ def read_tests(value, name: str, row: dict):
     lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
     if lists and function and not row.get("entry_point") and not value.get("fn_name"):
         value = {**value, "fn_name": function}
-    if isinstance(value, list):
-        value = [known_keys(case) if isinstance(case, dict) else case for case in value]
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
         calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
@@ -102,38 +97,20 @@ def as_tests(value, name: str):
         single = not isinstance(value["input"], list)
         others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
         value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
+    count = value.strip() if isinstance(value, str) else value
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         lists = isinstance(inputs, list) and isinstance(outputs, list)
         if not lists or len(inputs) != len(outputs):
-            got = (
-                f"{len(inputs)} inputs and {len(outputs)} outputs"
-                if lists
-                else f"the keys {', '.join(value) or 'none'}"
-            )
+            keys = f"the keys {', '.join(value) or 'none'}"
+            got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
             raise BadRow(name, got, "inputs and outputs, lists of one length")
-        count = len(inputs)
-    elif isinstance(value, str):
-        check_python(value, name)
-        count = len(value.strip())
-    elif isinstance(value, list):
-        count = len(value)
-        for number, test in enumerate(value):
-            check_test(test, f"{name}[{number}]")
-        if len({isinstance(test, str) for test in value}) > 1:
-            raise BadRow(name, "Python source and cases in one list", "tests of one form")
-    else:
+        count = inputs
+    elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
     if not count:
         raise BadRow(name, "no tests", "at least one, as none at all pass every program")
     return value
-
-
-def known_keys(case: dict) -> dict:
-    """A case of a test with its keys as they are known: `stdin` is `input`, `expected_output` is `output`."""
-    if "input" not in case and "stdin" not in case:
-        return case
-    return {CASE_KEYS.get(key, key): item for key, item in case.items()}
 
 
 def check_language(value: dict, name: str) -> None:
@@ -162,18 +139,16 @@ def as_call(case: dict, name: str, function: str | None, row: dict) -> dict | No
     asked = case.get("testtype") == "functional" or case.get("type") == "function_call" or function_of(case)
     if not (asked or named or (function and isinstance(given, list | dict))):
         return None
+    if named:
+        raise BadRow(name, f"arguments by name, {shown(given)}", "values in JSON, a line each, or tests in Python")
     if "output" not in case:
         raise BadRow(name, f"the keys {', '.join(case)}", "input and output")
     if function is None:
         expected = "the function's name: a column entry_point, or func_name in metadata"
         raise BadRow(name, f"arguments, {shown(given)}, and no function to call", expected, ENTRY_ADVICE)
-    nodes = NODES.search(row["starter_code"]) if isinstance(row.get("starter_code"), str) else None
-    if named and nodes:
-        raise BadRow(name, f"lists that stand for a {nodes[1]}", "plain values, or tests in Python in a column `test`")
     arguments, output = {"args": given} if isinstance(given, list) else {"kwargs": given}, case["output"]
     if isinstance(given, str):
-        lines = [line for line in given.splitlines() if line.strip()]
-        arguments = {"kwargs": named_values(given, name)} if named else {"args": [plain_value(x, name) for x in lines]}
+        arguments = {"args": [plain_value(line, name) for line in given.splitlines() if line.strip()]}
         output = plain_value(output, name) if isinstance(output, str) else output
     return {"function": function, **arguments, "expected": output}
 
@@ -195,32 +170,6 @@ def plain_value(text: str, name: str):
         raise BadRow(name, shown(text), "values in JSON or Python") from None
 
 
-def named_values(text: str, name: str) -> dict:
-    """{name: value} of `nums = [3, 3], target = 6`, on one line or on several."""
-    lines = [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
-    try:
-        call = ast.parse(f"f({', '.join(lines)})", mode="eval").body
-        values = {item.arg: literal_value(item.value) for item in call.keywords}
-        if call.args or None in values:
-            raise ValueError(text)
-    except (ValueError, SyntaxError, TypeError, AttributeError, RecursionError, MemoryError):
-        raise BadRow(name, shown(text), "arguments of the form `name = value`") from None
-    return values
-
-
-def check_test(test, name: str) -> None:
-    """Raise BadRow unless a test is source, a case for stdin, or a call with what it should return."""
-    if isinstance(test, str):
-        check_python(test, name)
-        if not test.strip():
-            raise BadRow(name, "an empty test", "Python source")
-    elif isinstance(test, dict):
-        if not ({"input", "output"} <= set(test) or "expected" in test):
-            raise BadRow(name, f"the keys {', '.join(test) or 'none'}", "input and output, or args and expected")
-    elif not isinstance(test, list) or len(test) != 2:
-        raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
-
-
 @functools.lru_cache(32)
 def parsed(source: str) -> ast.Module | None:
     """The syntax tree of Python source, which is never run; None where it is none."""
@@ -230,12 +179,6 @@ def parsed(source: str) -> ast.Module | None:
     return None
 
 
-def check_python(source: str, name: str) -> None:
-    """Raise BadRow where tests are no Python."""
-    if parsed(source) is None:
-        raise BadRow(name, f"{shown(source)}, which does not parse", "Python source")
-
-
 def check_runnable(row: dict, name: str) -> None:
     """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
     tests, entry_point = row["tests"], row.get("entry_point") or None
@@ -243,15 +186,15 @@ def check_runnable(row: dict, name: str) -> None:
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of a class Solution")
     if isinstance(tests, dict):
         check_paired(tests, name, entry_point)
-    elif isinstance(tests, str) or isinstance(tests[0], str):
+    elif isinstance(tests, str) or all(isinstance(test, str) for test in tests):
         check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
-    elif all(isinstance(test, dict) and {"input", "output"} <= set(test) for test in tests):
-        for number, test in enumerate(tests):
-            check_stdin(test, f"{name}[{number}]")
+    elif source := next((test for test in tests if isinstance(test, str)), None):
+        odd = next(test for test in tests if not isinstance(test, str))
+        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests of one form")
     else:
-        pairs = isinstance(tests[0], list)  # the rewards of this bundle call `solution` then
+        on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
         for number, test in enumerate(tests):
-            check_call(test, f"{name}[{number}]", entry_point or ("solution" if pairs else None))
+            check_case(test, f"{name}[{number}]", entry_point, on_stdin)
 
 
 def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
@@ -269,21 +212,22 @@ def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
             raise BadRow(f"{name}.inputs[{number}]", shown(arguments), f"a list of the arguments of {function}")
 
 
-def check_stdin(test: dict, name: str) -> None:
-    """Raise BadRow unless a test is text for a script and the text that it prints."""
-    wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
-    if wrong or test.get("fn_name"):
-        got = f"{wrong[0]} {shown(test[wrong[0]])}" if wrong else f"fn_name {shown(test['fn_name'])}"
-        advice = 'calls as {"function", "args", "expected"}, by a format of your own'
-        raise BadRow(name, f"{got} in a test with input and output", "text on stdin and stdout", advice)
-
-
-def check_call(test, name: str, entry_point: str | None) -> None:
-    """Raise BadRow unless a test says which function to call, with which arguments."""
-    if isinstance(test, list):
+def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
+    """Raise BadRow unless a test is text for a script and what it prints, or says which function to call, and how."""
+    if isinstance(test, list) and len(test) == 2:
         test = {"args": test[0] if isinstance(test[0], list) else [test[0]], "expected": test[1]}
-    if "expected" not in test:
-        raise BadRow(name, "a test for stdin among calls", "tests of one form")
+        entry_point = entry_point or "solution"  # as the rewards of this bundle call it
+    if not isinstance(test, dict) or ({"input", "output"} <= set(test)) == ("expected" in test) or "stdin" in test:
+        raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
+    if ("expected" in test) == on_stdin:
+        raise BadRow(name, "a test for stdin among calls, or the reverse", "tests of one form")
+    if on_stdin:
+        wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
+        if wrong or test.get("fn_name"):
+            got = f"{wrong[0]} {shown(test[wrong[0]])}" if wrong else f"fn_name {shown(test['fn_name'])}"
+            advice = 'calls as {"function", "args", "expected"}'
+            raise BadRow(name, f"{got} in a test with input and output", "text on stdin and stdout", advice)
+        return
     function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
     if function is None:
         raise BadRow("entry_point", "no name of the function to call", "one, or `function` in each test", ENTRY_ADVICE)
@@ -294,45 +238,30 @@ def check_call(test, name: str, entry_point: str | None) -> None:
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
-    """Raise BadRow unless something in Python tests is counted, and what they test has a name."""
-    live, idle = live_nodes([parsed(source) for source in sources], entry_point)
+    """Raise BadRow unless Python tests assert something that is run, and what they test has a name."""
+    trees = [parsed(source) for source in sources]
+    if None in trees or not all(source.strip() for source in sources):
+        raise BadRow(name, f"{shown(sources)}, of which some is empty or does not parse", "Python source")
+    parts = [part for tree in trees for part in tree.body]
+    parts = [part for part in parts if not isinstance(part, ast.If) or "__name__" not in ast.unparse(part.test)]
+    words = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
+    called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
+    idle = [
+        part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name not in called
+    ]
+    idle = [part for part in idle if not part.name.startswith("test")]
     if entry_point is None and any(function.name == "check" for function in idle):
         raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
+    live = [node for part in parts if part not in idle for node in ast.walk(part)]
     if not any(map(is_counted, live)):
         where = f"; {idle[0].name}() is never called" if idle else ""
         raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
     given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
-    given |= {node.id for node in live if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    used = any(isinstance(node, ast.Name) and node.id == "candidate" for node in live)
+    given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
+    used = any(node.id == "candidate" and node in live for node in words)
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     if entry_point is None and used and "candidate" not in given and "candidate" not in said:
         raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
-
-
-def live_nodes(trees: list[ast.Module], entry_point: str | None) -> tuple[list[ast.AST], list]:
-    """(nodes that run with the tests, functions that nothing calls), as scripts/sandbox.py runs them."""
-    used, live, idle, waiting = {"check"} if entry_point else set(), [], [], [*trees]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, FUNCTIONS) and node.name not in used and not node.name.startswith("test"):
-            idle.append(node)
-        else:
-            live.append(node)
-            used |= {node.id} if isinstance(node, ast.Name) else set()
-            waiting += parts_that_run(node)
-        if not waiting:
-            waiting, idle = [n for n in idle if n.name in used], [n for n in idle if n.name not in used]
-    return live, idle
-
-
-def parts_that_run(node: ast.AST) -> list[ast.AST]:
-    """The children of a node, without what stands under `if __name__ == "__main__"`; methods count as called."""
-    if isinstance(node, ast.ClassDef):
-        methods = [part for item in node.body if isinstance(item, FUNCTIONS) for part in item.body]
-        return [*methods, *(item for item in node.body if not isinstance(item, FUNCTIONS))]
-    if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
-        return list(node.orelse)
-    return list(ast.iter_child_nodes(node))
 
 
 def is_counted(node: ast.AST) -> bool:

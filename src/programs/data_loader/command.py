@@ -17,10 +17,12 @@ from parts.foundation.settings import parse_flags
 from parts.networks.models import tokenizer_of
 from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
 from programs.data_loader.batches import prompt_ids
+from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.reading import Settings
 from programs.data_loader.row_reader import RowReader, digest
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
+FEW_PROMPTS = 20
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -204,6 +206,18 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     }
 
 
+def collapsed(rows: list[dict]) -> str:
+    """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
+    prompts = len({digest(row["prompt"]) for row in rows})
+    texts = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in PROMPT_KEYS}
+    name = max(PROMPT_KEYS, key=lambda name: len(texts[name]))
+    count = len(texts[name])
+    if prompts > FEW_PROMPTS or count < max(5, 3 * prompts):
+        return ""
+    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {count} distinct {name}"
+    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
+
+
 def run_command(args) -> int:
     """Do what the arguments ask for; returns the exit code."""
     from tqdm import tqdm
@@ -223,7 +237,7 @@ def run_command(args) -> int:
             error = nothing
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
-    if collapse := reader.collapse():
+    if collapse := collapsed(rows):
         say(f"warning: {collapse}")
     report = {
         "kind": reader.kind,
@@ -231,7 +245,7 @@ def run_command(args) -> int:
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),
-        "no_answer": {name: count for (name, _), count in reader.untaken.items()},
+        "no_answer": reader.no_answer,
         "errors": rejected[:20] or ([{"message": str(error)}] if error else []),
         "stats": statistics_of(rows, files, tokenizer) if args.inspect else {},
     }
@@ -242,7 +256,7 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    doubtful = bool(reader.unread or reader.untaken or collapse) and args.validate
+    doubtful = bool(reader.unread or collapse) and args.validate
     return int((bool(rejected) and only_look) or doubtful)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import turns_in
 from parts.data.question_parts import unread_parts
-from programs.data_loader.answers import BARE_MARK, as_answer, gold_of, ground_truth, target_fields
+from programs.data_loader.answers import BARE_MARK, as_answer, gold_of, ground_truth
 from programs.data_loader.bad_rows import TEST_KEYS, BadRow, shown
 from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
 from programs.data_loader.code_tests import METHOD, check_language, check_runnable, joined_tests, parsed, read_tests
@@ -58,7 +58,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.untaken: dict[str, str] = {}  # {column: field} that look like an answer, where the row has none
+        self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -82,7 +82,7 @@ class Shape:
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt: passages and LLaMA-Factory's history precede, Alpaca's input and choices follow.
+        """Fill in the prompt: passages precede, Alpaca's input and choices follow.
 
         Where --map names the prompt, only passages that it names too go before it.
         """
@@ -95,8 +95,8 @@ class Shape:
             value = f"{value}\n\n{extra}" if extra.strip() else value
         elif name == "instruction":
             self.used.add("input")
-        if name != "prompt" and isinstance(self.row.get("history"), list):
-            value = [*self.turns(), {"role": "user", "content": value}]
+        if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
+            raise BadRow("history", "earlier turns beside a prompt", "all turns in `messages`", "--drop history")
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
@@ -115,15 +115,6 @@ class Shape:
         self.used.update(passages)
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
-
-    def turns(self) -> list[dict]:
-        """Earlier turns from `history`, a list of [user, assistant]."""
-        turns = []
-        for number, pair in enumerate(self.take(["history"], "")[1]):
-            if not isinstance(pair, list) or len(pair) != 2:
-                raise BadRow(f"history[{number}]", shown(pair), "[user text, assistant text]")
-            turns += [{"role": role, "content": text} for role, text in zip(("user", "assistant"), pair, strict=True)]
-        return turns
 
     def answer(self, name: str) -> None:
         """Fill in the final answer of a worked solution, and keep the whole as `solution`; a bare answer stays."""
@@ -145,7 +136,8 @@ class Shape:
         """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
         value = self.row[name]
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
-            value = self.class_label(value)
+            advice = "--map answer=label if it is the answer, --drop label if not"
+            raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
         fields = {"answer": value}
         if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
             fields = ground_truth(value, name, self.row)
@@ -158,15 +150,6 @@ class Shape:
         elif "ground_truth" not in fields:
             self.out.update(fields)
             self.used.add(name)
-
-    def class_label(self, value: int):
-        """What a `label` of 0 or 1 says: in SuperGLUE's BoolQ false or true, elsewhere perhaps a class."""
-        if self.row.get("passage") is None:
-            self.notes.append("rows have the answer 0 or 1 by `label`, which may stand for a class; --drop label if so")
-            return value
-        self.notes.append("rows have a passage and a label of 0 or 1, read as false and true, as in BoolQ")
-        self.row["label"] = value == 1
-        return value == 1
 
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
@@ -196,16 +179,12 @@ class Shape:
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
         for name, value in rest.items():
             out.setdefault(name, value)
-        if "json_columns" in out:
-            raise BadRow(
-                "json_columns", "a column of this name", "another name, as files use it", "--drop json_columns"
-            )
         if not self.is_ours:
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = {name: field for name, field in target_fields(row).items() if name not in known}
+                self.untaken = [name for name in rest if isinstance(rest[name], str | int | list)]
         return out
 
 
@@ -377,7 +356,10 @@ def as_preferences(shape: Shape) -> None:
 def split_prompt(chosen, rejected) -> tuple:
     """(prompt, chosen, rejected) of two dialogues that begin alike, as messages or in the text form of HH-RLHF."""
     if isinstance(chosen, str) and isinstance(rejected, str):
-        chosen, rejected = dialogue(chosen, "chosen"), dialogue(rejected, "rejected")
+        texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
+        if not chosen or not rejected:
+            expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
+            raise BadRow("chosen", shown(texts[0]), expected, "--map prompt=COLUMN")
     chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
     same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
     same = min(same, len(chosen) - 1, len(rejected) - 1)
@@ -389,15 +371,6 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def dialogue(text: str, name: str) -> list[dict]:
-    """The messages of a text with `Human:` and `Assistant:` turns."""
-    turns = turns_in(text)
-    if turns is None:
-        expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
-        raise BadRow(name, shown(text), expected, "--map prompt=COLUMN")
-    return turns
-
-
 def check_paired_preference(row: dict) -> None:
     """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
     for name in ("label", "kto_tag"):
@@ -405,6 +378,32 @@ def check_paired_preference(row: dict) -> None:
             expected = "completions that are right, or pairs of chosen and rejected"
             advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
             raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+
+
+def as_ours(shape: Shape) -> None:
+    """A row that this script wrote: checked, and otherwise as it is."""
+    shape.is_ours = True
+    shape.out["prompt"] = as_prompt(shape.row["prompt"], "prompt")
+    shape.used.add("prompt")
+
+
+def as_verl(shape: Shape) -> None:
+    """A row of verl's five columns, which stay as they are, for --for verl; its ground truth is the answer or tests."""
+    row, out, model, extra = shape.row, shape.out, shape.row["reward_model"], shape.row.get("extra_info")
+    gold = model.get("ground_truth") if isinstance(model, dict) else None
+    out["prompt"] = as_prompt(row["prompt"], "prompt")
+    out["source"] = as_answer(row["data_source"], "data_source")
+    shape.used |= {"prompt", "data_source"}
+    if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
+        raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
+    if gold not in (None, ""):
+        out.update(ground_truth(gold, "reward_model.ground_truth", row))
+    if isinstance(extra, dict) and isinstance(extra.get("index"), int | str) and row.get("id") is None:
+        out["id"] = str(extra["index"])
+    for name in ("answer", "tests", "ground_truth", "source"):
+        if name in out and row.get(name) is not None:  # a column of the row's own beside verl's
+            out[f"column:{name}"] = row[name]
+            shape.used.add(name)
 
 
 # columns of a row that is one message, as OpenAssistant's are

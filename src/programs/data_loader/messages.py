@@ -2,6 +2,7 @@
 
 import re
 
+from parts.data.nested_rows import holds_answer
 from parts.data.question_parts import MEDIA, is_empty, is_media, words_in
 from programs.data_loader.bad_rows import BadRow, shown
 
@@ -122,6 +123,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(name, "an empty prompt", "text")
+        if holds_answer(value):
+            raise BadRow(name, "a dialogue as one text, answers included", "a list of messages in `messages`")
         messages = [{"role": "user", "content": value}]
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)

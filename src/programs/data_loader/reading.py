@@ -11,7 +11,6 @@ from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, suggest
 from programs.data_loader.form_names import check_kind
 
-PACKED = (".gz", ".zst")
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 
 
@@ -30,7 +29,7 @@ def expand(sources, form: str | None = None) -> list[str]:
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
-        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz or .zst"
+        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
         known = form or source == "-" or not path.exists() or format_of(source)
         need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
         there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
@@ -41,9 +40,9 @@ def expand(sources, form: str | None = None) -> list[str]:
 
 
 def format_of(name: str) -> str | None:
-    """The format that a file's name tells, `.gz` and `.zst` aside."""
+    """The format that a file's name tells, `.gz` aside."""
     path = Path(name.lower())
-    return FILE_FORMS.get(Path(path.stem).suffix if path.suffix in PACKED else path.suffix)
+    return FILE_FORMS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
 
 
 def distinct_names(files: list[str]) -> dict[str, str]:
@@ -51,7 +50,7 @@ def distinct_names(files: list[str]) -> dict[str, str]:
     names = {}
     for file in files:
         path = Path(file)
-        stem = Path(path.stem).stem if path.suffix.lower() in PACKED else path.stem
+        stem = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
         names[file] = "stdin" if file == "-" else stem if path.exists() else file
     counts = Counter(names.values())
     return {file: name if counts[name] == 1 else file for file, name in names.items()}

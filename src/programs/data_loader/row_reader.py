@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import is_media, plain_name
 from parts.foundation.messages import RowFlaw, need, say, suggest
-from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, shown
 from programs.data_loader.choices import first_number
-from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names
+from programs.data_loader.form_names import convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts, marks_answer
-from programs.data_loader.messages import ANSWER_KEYS, PROMPT_KEYS
+from programs.data_loader.messages import ANSWER_KEYS
 from programs.data_loader.reading import Settings, distinct_names, expand, reading_settings, records_of
-
-FEW_PROMPTS = 20
 
 
 def at_path(row: dict, source: str, raw: dict[str, str]):
@@ -83,8 +81,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
-        self.untaken: Counter[tuple[str, str]] = Counter()  # (column, field) of what may be an answer, by their rows
-        self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
+        self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
 
     @property
     def kind(self) -> str:
@@ -106,8 +103,7 @@ class RowReader:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                text = "" if isinstance(record, RowFlaw) else record
-                self.on_reject({"file": label, "line": number, "row": text, **error.parts})
+                self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -115,7 +111,6 @@ class RowReader:
                 self.counts["deduplicated"] += 1
                 continue
             self.counts["kept"] += 1
-            self.watch_prompts(row)
             yield row
         if self.counts["read"] == before:
             say(f"warning: {label} holds no row")
@@ -138,7 +133,8 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.untaken.update(shape.untaken.items())
+        self.no_answer += bool(shape.untaken)
+        self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
@@ -187,8 +183,7 @@ class RowReader:
         found = max(forms, key=lambda form: (forms[form], form != "prompts")) if forms else "prompts"
         form = found if settings.kind == "auto" else settings.kind
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
-        kind = CUSTOM[form][1] if form in CUSTOM else form
-        self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [kind])
+        self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
         why = f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
         why = why if forms else "as no row has the fields of another kind"
         why = why if settings.kind == "auto" else "as asked for"
@@ -197,23 +192,6 @@ class RowReader:
         )
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
-
-    def watch_prompts(self, row: dict) -> None:
-        """Note the distinct prompts, and the texts of columns that could be prompts, while there are few prompts."""
-        if len(self.texts["prompt"]) <= FEW_PROMPTS:
-            for name in ("prompt", *PROMPT_KEYS):
-                if name == "prompt" or isinstance(row.get(name), str):
-                    self.texts.setdefault(name, set()).add(digest(row[name]))
-
-    def collapse(self) -> str:
-        """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
-        prompts = len(self.texts["prompt"])
-        others = {name: len(texts) for name, texts in self.texts.items() if len(texts) >= max(5, 3 * prompts)}
-        if prompts > FEW_PROMPTS or not others:
-            return ""
-        name = max(others, key=others.get)
-        got = f"got {prompts} distinct prompts in {self.counts['kept']} rows, and {others[name]} distinct {name}"
-        return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
 
     def need_rows(self, rejected: list[dict] = ()) -> None:
         """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
@@ -233,15 +211,20 @@ class RowReader:
             use = "" if is_media(name) else before
             say(f"warning: {got} ({count} of {read} rows); try {use}--drop {shlex.quote(name)}")
         if self.untaken:
-            names = [name for name, _ in self.untaken]
-            fields = {field: name for name, field in reversed(self.untaken)}  # the first column of each
-            flags = " ".join(shlex.quote(f"{field}={name}") for field, name in fields.items())
-            got = f"got {max(self.untaken.values())} of {read} rows without answer, tests or completion"
-            drop = f"--drop {shlex.join(names)} where they hold none"
-            say(f"warning: {got}, beside the columns {', '.join(names)}; try --map {flags}, or {drop}")
+            got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
+            say(f"note: {got}, beside the columns {', '.join(self.untaken)[:200]}; --map answer=COLUMN takes one")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
+
+
+def writable(record):
+    """A record for the file of rejected rows: as it is where JSON can hold it, else as text."""
+    try:
+        json.dumps(record, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return shown(record)
+    return record
 
 
 def digest(value) -> bytes:
@@ -265,7 +248,7 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
-        kind: one of KINDS, a registered format, or "auto": what most of the first 100 rows are, decided for each file.
+        kind: one of KINDS, or "auto": what most of the first 100 rows are, decided for each file.
         mapping: field of the schema -> column that holds it; the column may be a dotted path.
         system_prompt: put before prompts that have none.
         on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.

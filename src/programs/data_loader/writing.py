@@ -6,11 +6,10 @@ import os
 import random
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from parts.data.verl_layout import OWN_INFO, VERL_COLUMNS, ground_truth_of, info_key
+from parts.data.verl_layout import VERL_COLUMNS, ground_truth_of, info_key
 from parts.foundation.messages import UserError, need, say
 from programs.data_loader.answers import ground_truth
 from programs.data_loader.bad_rows import TARGETS
@@ -19,7 +18,6 @@ from programs.data_loader.form_names import kind_of
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # what verl reads beside its five columns
-NO_GOLD = {*OWN_INFO, *VERL_COLUMNS, "source", "id", "agent_name", "need_tools_kwargs", "style"}
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines cuts there
@@ -132,18 +130,12 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
 
 
 def warn_of_lacking(rows: list[dict]) -> int:
-    """Say how many of verl's rows have no ground truth, and which columns could hold it; returns that number."""
-    count, columns = 0, Counter()
-    for row in rows:
-        model = row.get("reward_model") or {}
-        if model.get("ground_truth") in (None, "") and model.get("style") != "model":
-            inner = {**row, **(row.get("extra_info") or {})}
-            count += 1
-            columns.update(n for n, v in inner.items() if n not in NO_GOLD and isinstance(v, str | int | float | list))
+    """Say how many of verl's rows have no ground truth; returns that number."""
+    models = [row.get("reward_model") or {} for row in rows]
+    count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
     if count:
         got = f'{count} of {len(rows)} rows have no ground truth (neither answer nor tests), and verl gets "" there'
-        names = ", ".join(columns) or "none"
-        say(f"warning: {got}; columns that could hold it: {names[:200]}; try --map answer=COLUMN")
+        say(f"warning: {got}; try --map answer=COLUMN")
     return count
 
 
@@ -161,53 +153,53 @@ def warn_of_dates(rows: list[dict]) -> None:
 
 
 def write_parquet(rows: list[dict], path: Path, target: str) -> None:
-    """Write rows as parquet, verl's `extra_info` as an object of columns."""
+    """Write rows as parquet, verl's `extra_info` as an object of columns.
+
+    A column of `extra_info` whose values parquet would change (objects of different keys, numbers beside text) is JSON
+    text, and its name stands in `json_columns`, where rewards look.
+
+    Raises:
+        UserError: that would have to happen to another column.
+    """
     import pyarrow
     import pyarrow.parquet
 
-    outer = [{name: value for name, value in row.items() if name != "extra_info"} for row in rows]
-    inner = [row.get("extra_info") or {} for row in rows]
-    if target != "verl":
-        outer, inner = rows, []
-    columns = parquet_columns(outer, fixed=("prompt", "reward_model", *(MESSAGE_FIELDS if target == "trl" else ())))
+    inner = [row.get("extra_info") or {} for row in rows] if target == "verl" else []
+    names = dict.fromkeys(name for row in rows for name in row if not (inner and name == "extra_info"))
+    columns = {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
+    for name, column in columns.items():
+        got = f"got {name} with values that parquet would change"
+        need(column is not None, f"{got}; expected values alike; try an output in .jsonl")
     if any(inner):
-        parts = parquet_columns(inner, fixed=VERL_OBJECTS)
+        parts, coded = {}, []
+        for name in dict.fromkeys(name for row in inner for name in row):
+            values = [row.get(name) for row in inner]
+            parts[name] = parquet_column(name, values)
+            if parts[name] is None:
+                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try an output in .jsonl")
+                coded.append(name)
+                texts = [None if value is None else ENCODER.encode(value) for value in values]
+                parts[name] = pyarrow.array(texts, pyarrow.string())
+        if coded:
+            marks = [[*coded, *(row.get("json_columns") or ())] for row in inner]
+            parts["json_columns"] = pyarrow.array(marks, pyarrow.list_(pyarrow.string()))
         columns["extra_info"] = pyarrow.StructArray.from_arrays(list(parts.values()), list(parts))
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
-def parquet_columns(rows: list[dict], fixed: tuple[str, ...]) -> dict:
-    """{name: pyarrow's array} of the columns of rows.
-
-    One whose values parquet would change (objects of different keys, numbers beside text) is stored as JSON text, and
-    its name in `json_columns`; load_rows decodes it.
-
-    Raises:
-        UserError: that would have to happen to a fixed column.
-    """
+def parquet_column(name: str, values: list):
+    """pyarrow's array of a column; None where parquet would change its values."""
     import pyarrow
 
-    arrays, coded = {}, []
-    for name in dict.fromkeys(name for row in rows for name in row):
-        values = [row.get(name) for row in rows]
-        try:
-            arrays[name] = pyarrow.array(values)
-            back = arrays[name].to_pylist()
-            same = back == values or (name in LOOSE and bare(back) == bare(values))
-            same = same and "struct<>" not in str(arrays[name].type)  # parquet has no object without fields
-        except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
-            same = False
-        if not same:
-            got = f"got {name} with values that parquet would change"
-            need(name not in fixed, f"{got}; expected values alike; try an output in .jsonl")
-            coded.append(name)
-            texts = [None if value is None else ENCODER.encode(value) for value in values]
-            arrays[name] = pyarrow.array(texts, pyarrow.string())
-        elif pyarrow.types.is_null(arrays[name].type):
-            arrays[name] = pyarrow.nulls(len(rows), pyarrow.string())
-    if coded:
-        arrays["json_columns"] = pyarrow.array([coded] * len(rows), pyarrow.list_(pyarrow.string()))
-    return arrays
+    try:
+        array = pyarrow.array(values)
+        back = array.to_pylist()
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+    same = back == values or (name in LOOSE and bare(back) == bare(values))
+    if not same or "struct<>" in str(array.type):  # parquet has no object without fields
+        return None
+    return pyarrow.nulls(len(values), pyarrow.string()) if pyarrow.types.is_null(array.type) else array
 
 
 def bare(value):
