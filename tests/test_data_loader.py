@@ -110,19 +110,6 @@ APPS_CASES = {"inputs": ["1\n", "4\n"], "outputs": ["2\n", "8\n"]}
 # file: kind detected, rows, what the first normalised row holds (ABSENT: a key it must not hold)
 GOOD = {
     "prompts.jsonl": ("prompts", 2, {"prompt": [user("Say hi.")], "answer": ABSENT}),
-    "prompts_messages.jsonl": (
-        *("prompts", 2),
-        {"prompt": [system("Be brief."), user("Why is the sky blue?")], "level": 3},
-    ),
-    "openai.jsonl": (
-        *("conversations", 2),
-        {
-            "prompt": [system("Be kind."), user("Hi"), assistant("Hello!"), user("Bye")],
-            "completion": [assistant("See you.")],
-            "messages": ABSENT,
-        },
-    ),
-    "alpaca.json": ("prompt_response", 2, {"prompt": [user("Translate to French.\n\ncat")], "completion": "chat"}),
     "gsm8k.jsonl": (
         *("math", 3),
         {"prompt": [user("Ann has 1000 pens and buys 3. How many?")], "answer": "1003", "solution": SOLUTION},
@@ -141,7 +128,6 @@ GOOD = {
     "line_separators.jsonl": ("prompts", 2, {"prompt": [user("a\u2028b\u2029c\x85d")]}),
     "one_list.json": ("prompts", 2, {"prompt": COLOUR}),
     "lines.json": ("prompts", 2, {"prompt": COLOUR}),
-    "pretty_objects.json": ("prompts", 2, {"prompt": COLOUR}),
     "one_object.json": ("prompts", 1, {"prompt": COLOUR}),
     "extra_columns.jsonl": (
         *("prompts", 1),
@@ -155,8 +141,6 @@ GOOD = {
         *(None, 1),
         {"prompt": [user("6*7?")], "answer": "42", "source": "openai/gsm8k", "ability": "math"},
     ),
-    "escapes.jsonl": ("prompts", 1, {"prompt": [user('\U0001f600 é "q" \\ \n end')]}),
-    "dates.jsonl": (None, 2, {"prompt": [user("2024-01-01")], "answer": "2024-12-31"}),
     "answer_numbers.jsonl": ("math", 3, {"answer": "42"}),  # written as JSON writes it
     "short_solutions.jsonl": ("math", 4, {"answer": "42", "solution": "x\n#### 42"}),
     "arc.jsonl": (
@@ -191,19 +175,11 @@ def test_good_file(loader, name):
 
 # the rows after the first, where they hold something of their own
 LATER = {
-    ("gsm8k.jsonl", 2): {"answer": "2.5"},
     ("arc.jsonl", 1): {"answer": "B", "choices": {"text": ["u", "v"], "label": ["1", "2"]}},
-    ("arc.jsonl", 2): {"answer": "A"},  # by its label
-    ("arc.jsonl", 3): {"answer": "A"},  # by its text
     ("aqua.jsonl", 1): {"prompt": [user("Q? A. yes B. no")], "answer": "B"},
-    ("lines.txt", 2): {"prompt": [user("{not json}")]},
     ("comma.csv", 1): {"prompt": [user("null")], "answer": "007"},
-    ("prompts.jsonl", 1): {"prompt": [user("Grüße, 漢字 ✓")]},
-    ("answer_numbers.jsonl", 1): {"answer": "2.5"},
     ("answer_numbers.jsonl", 2): {"answer": "true"},
-    ("short_solutions.jsonl", 1): {"answer": "2"},
     ("short_solutions.jsonl", 2): {"answer": "1,2"},  # a pair, and no thousands
-    ("short_solutions.jsonl", 3): {"answer": "4"},
     ("folder", 2): {"prompt": [user("b2")]},
 }
 
@@ -238,22 +214,11 @@ def test_a_column_of_map_that_no_row_has_is_said_once(loader, tmp_path, on_bad):
     assert "expected one of the columns questions, only_0, only_1" in text and "; try --map prompt=questions" in text
 
 
-def test_files_of_several_kinds(loader):
-    loaded = loader.load_rows([FILES / "gsm8k.jsonl", FILES / "humaneval.jsonl"])
-    assert (loaded.kind, loaded.counts["kept"]) == ("mixed", 4)
-    assert all(word in loaded.why for word in ("gsm8k", "math", "humaneval", "code"))
-
-
 def test_rows_without_source_and_id_get_file_and_line(loader):
     rows = loader.load_rows(FILES / "blank_lines.jsonl").rows
     assert [(row["source"], row["id"]) for row in rows] == [
         *(("blank_lines", "blank_lines:2"), ("blank_lines", "blank_lines:5"))
     ]
-
-
-def test_system_prompt_comes_first(loader):
-    rows = loader.load_rows(FILES / "gsm8k.jsonl", system_prompt="Think.").rows
-    assert rows[0]["prompt"] == [system("Think."), user("Ann has 1000 pens and buys 3. How many?")]
 
 
 # ------------------------------------------------------------------------------------------------ encodings, binaries
@@ -291,15 +256,6 @@ def test_encodings_and_compressed_files(loader, tmp_path, name):
     path.write_bytes(BINARIES[name]())
     loaded = loader.load_rows(path)
     assert [row["prompt"] for row in loaded.rows] == [[user("café")], RIVER]
-
-
-def test_parquet_keeps_nested_columns(loader, tmp_path):
-    rows = [{"prompt": [user("a")], "answer": "1", "meta": {"k": [1, 2]}}, {"prompt": [user("b")], "answer": "2"}]
-    path = tmp_path / "rows.parquet"
-    path.write_bytes(parquet(rows))
-    first, second = loader.load_rows(path).rows
-    assert_holds(first, rows[0])
-    assert_holds(second, rows[1])
 
 
 BROKEN = {
@@ -477,12 +433,10 @@ NEVER_PAY = {
     "no name": ({"test": CHECK, "entry_point": "twice(2)"}, PROGRAM, "entry_point", "name of a function"),
     "candidate": ({"test_list": ["assert candidate(2) == 4"]}, PROGRAM, "entry_point", "candidate"),
     "nothing asserted": ({"tests": "twice(2)\n"}, PROGRAM, "tests", "assert nothing"),
-    "never called": ({"tests": "def verify():\n    assert twice(2) == 4\n"}, PROGRAM, "tests", r"verify\(\)"),
     "not when imported": (
         *({"tests": 'if __name__ == "__main__":\n    assert twice(2) == 4\n'}, PROGRAM),
         *("tests", "assert nothing"),
     ),
-    "calls of nothing": ({"tests": [{"args": [2], "expected": 4}]}, PROGRAM, "entry_point", "function"),
     "no list of arguments": (
         *({"tests": [{"args": 2, "expected": 4}], "entry_point": "twice"}, PROGRAM),
         *(r"tests\[0\]", "args 2"),
@@ -496,15 +450,10 @@ NEVER_PAY = {
         *({"input_output": {"inputs": [2], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
         *(r"input_output\.inputs\[0\]", "arguments"),
     ),
-    "APPS without fn_name": (
-        *({"input_output": {"inputs": [[2]], "outputs": [4]}, "entry_point": "twice"}, PROGRAM),
-        *("input_output", "fn_name"),
-    ),
 }
 # the same for rows that a right program passes
 PAY = {
     "HumanEval": ({"test": CHECK, "entry_point": "twice"}, PROGRAM),
-    "a method": ({"test": CHECK, "entry_point": "twice"}, METHODS),
     "check that is called": ({"test": CHECK + "\ncheck(twice)\n"}, PROGRAM),
     "a function named candidate": (
         *({"prompt": "Write candidate(x), twice x.", "test_list": ["assert candidate(2) + 0 == 4"]},),
@@ -514,13 +463,10 @@ PAY = {
         *({"test_list": ["def a(x):\n    b(x)", "def b(x):\n    assert twice(x) == 2 * x", "for i in [1]: a(i)"]},),
         PROGRAM,
     ),
-    "pytest": ({"tests": "def test_it():\n    assert twice(2) == 4\n"}, PROGRAM),
     "unittest": ({"tests": CASE}, PROGRAM),
     "pytest.raises": ({"tests": "import pytest\nwith pytest.raises(KeyError):\n    twice(3)\n"}, TABLE),
     "a script": ({"tests": [{"input": "2\n", "output": "4\n"}]}, SCRIPT),
-    "APPS": ({"input_output": {"inputs": [[2]], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
     "cases that name a function": ({"tests": [{"input": "2", "output": "4", "fn_name": "twice"}]}, PROGRAM),
-    "calls": ({"tests": [{"args": [2], "expected": 4, "function": "twice"}]}, PROGRAM),
     "pairs": ({"tests": [[[2], 4]], "entry_point": "twice"}, PROGRAM),
 }
 
@@ -615,40 +561,6 @@ def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
 # ---- the packages that read them
 
 
-def train_arguments(folder: Path) -> dict:
-    """Settings of one optimizer step on a CPU."""
-    return {
-        **{"output_dir": str(folder), "max_steps": 1, "per_device_train_batch_size": 2, "report_to": "none"},
-        **{"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False},
-        **{"save_strategy": "no", "logging_steps": 1, "disable_tqdm": True},
-    }
-
-
-def test_grpo_trainer_trains_from_the_file(loader, tokenizer, tmp_path):
-    trl = pytest.importorskip("trl")
-    import datasets
-    from transformers import AutoModelForCausalLM
-
-    rows = loader.load_rows(FILES / "gsm8k.jsonl").rows
-    path = tmp_path / "t.jsonl"
-    loader.write_rows(rows, path, target="trl")
-    data = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
-    seen = []
-
-    def reward(prompts, completions, answer, solution, **columns):
-        seen.extend(zip((p[-1]["content"] for p in prompts), answer, solution, strict=True))
-        return [float(len(c[0]["content"]) % 2) for c in completions]
-
-    config = trl.GRPOConfig(**train_arguments(tmp_path / "out"), num_generations=2, max_completion_length=4)
-    trainer = trl.GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(TINY_LM),
-        **{"reward_funcs": reward, "args": config, "train_dataset": data, "processing_class": tokenizer},
-    )
-    trainer.train()
-    truth = {(row["prompt"][-1]["content"], row["answer"], row["solution"]) for row in rows}
-    assert trainer.state.global_step == 1 and len(seen) == 2 and set(seen) <= truth
-
-
 # ------------------------------------------------------------------------------------------------ shared data
 
 
@@ -726,21 +638,15 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
         texts = (row["prompt"][-1]["content"] for row in found)
         return {" ".join(text.replace("\uff31", "Q").lower().split()) for text in texts}
 
-    held_of_seeds = set()
-    for seed in range(4):
+    kept = []
+    for seed in (0, 1, 1):
         train, held, report = split("0.3", "--seed", seed)
         assert len(held) == 11 and len(train) == 26 and not asked(train) & asked(held)
         assert [out["prompts"] for out in report["outputs"]] == [len(asked(train)), len(asked(held))]
-        assert sum(out["prompts"] for out in report["outputs"]) == 30
         numbers = [int(row["answer"]) for row in held if row["answer"] != "again"]
         assert numbers == sorted(numbers)
-        held_of_seeds.add(tuple(numbers))
-    assert len(held_of_seeds) == 4
-    train, held, _ = split("11", "--seed", 3)
-    assert [row["answer"] for row in held if row["answer"] != "again"] == list(map(str, numbers))
-    assert len(split("eval=0.3", "--shuffle", 3, "--seed", 3)[1]) == 11
-    shown = command(path, "--out", out, "--split", "0.3").stdout
-    assert re.search(r"out\.jsonl: 26 rows of \d+ prompts\n.*out\.eval\.jsonl: 11 rows of \d+ prompts", shown)
+        kept.append(numbers)
+    assert kept[0] != kept[1] == kept[2] and len(split("eval=11", "--shuffle", 3)[1]) == 11
 
 
 def test_split_of_prompts_with_several_rows_each(loader):
@@ -801,7 +707,7 @@ def test_inspect_counts_rows_that_stand_in_two_files(tmp_path):
     assert list(stats["overlap"].values()) == [2] and stats["duplicates"] >= 1 and stats["rows"] == 7
     assert stats["fields"]["prompt"]["rows"] == 7 and stats["examples"]
     shown = command(train, held_out, "--inspect").stdout
-    assert "overlap" in shown and "duplicates" in shown and "example 1" in shown
+    assert "overlap" in shown and "duplicates" in shown and "examples" in shown
 
 
 def test_dropped_columns(tmp_path):
@@ -857,13 +763,6 @@ def test_batches_are_padded_left_through_the_template(loader, tokenizer):
     assert padding > 0 and batch["input_ids"].tolist() == [long, [tokenizer.pad_token_id] * padding + short]
     assert batch["attention_mask"].tolist() == [[1] * len(long), [0] * padding + [1] * len(short)]
     assert batch["completion"] == [[assistant("See you.")], [assistant("4")]]
-
-
-def test_every_column_is_kept_and_missing_ones_are_none(loader, tokenizer, tmp_path):
-    rows = [{"prompt": "a", "answer": "1", "meta": {"k": [1]}}, {"prompt": "b", "answer": "2", "note": "x"}]
-    (batch,) = loader.create_dataloader("auto", write_jsonl(tmp_path / "in.jsonl", rows), tokenizer, batch_size=4)
-    assert batch["prompt"] == [[user("a")], [user("b")]] and batch["answer"] == ["1", "2"]
-    assert batch["meta"] == [{"k": [1]}, None] and batch["note"] == [None, "x"]
 
 
 def test_the_order_is_the_files_or_a_permutation_given_by_the_seed(numbers):
@@ -1075,16 +974,6 @@ def test_normalise_write_read_is_normalise(loader, tmp_path, kind, data):
 
 
 @PROPERTY
-@given(rows=st.lists(st.tuples(WORDS, TEXT, INT64, FLOAT, st.booleans(), st.lists(TEXT, max_size=2)), min_size=1))
-def test_parquet_keeps_columns_of_one_type(loader, tmp_path, rows):
-    names = ("prompt", "note", "count", "score", "flag", "tags")
-    rows = [complete(loader.normalise(dict(zip(names, row, strict=True)), "prompts"), i) for i, row in enumerate(rows)]
-    path = tmp_path / "rows.parquet"
-    loader.write_rows(rows, path)
-    assert loader.load_rows(path).rows == rows
-
-
-@PROPERTY
 @given(extras=st.lists(st.dictionaries(st.sampled_from(["meta", "x1"]), NESTED, max_size=2), min_size=1, max_size=3))
 def test_parquet_never_changes_mixed_columns_in_silence(loader, tmp_path, extras):
     rows = [complete(loader.normalise({"prompt": "x", **extra}, "prompts"), i) for i, extra in enumerate(extras)]
@@ -1097,24 +986,9 @@ def test_parquet_never_changes_mixed_columns_in_silence(loader, tmp_path, extras
 
 
 SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".jsonl.gz"]
-PIECES = [
-    b'{"prompt": ',
-    b'"x"',
-    b"}",
-    b"\n",
-    b"[",
-    b"]",
-    b",",
-    b"NaN",
-    b"\\ud800",
-    b"\xff",
-    b"\x00",
-    b"\r",
-    b'"',
-    b"1e999",
-]
-PIECES += [b'{"messages": [', b'{"role": "user", "content": "x"}', b"9" * 4400, b"\xef\xbb\xbf", b"\xff\xfe"]
+PIECES = b'{"prompt": |"x"|}|\n|[|]|,|NaN|\\ud800|\xff|\x00|\r|"|1e999|{"messages": [|\xef\xbb\xbf|\xff\xfe'.split(b"|")
 PIECES += [b"prompt,answer\n"]
+PIECES += [b'{"role": "user", "content": "x"}', b"9" * 4400]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

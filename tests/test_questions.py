@@ -94,7 +94,7 @@ def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
     done = run_script("data_loader", path, "--validate")
     assert done.returncode == 1 and "the column hint" in done.stderr
     done = run_script("data_loader", path, "--inspect")
-    assert done.returncode == 0 and "hint: in 1 rows, str, looks like a part of the question" in done.stdout
+    assert done.returncode == 0 and "the column hint, which looks like a part of the question" in done.stderr
     assert "the column hint" in run_script("data_loader", path, "--out", out).stderr
     done = run_script("data_loader", out, "--validate")
     assert (done.returncode, done.stderr) == (0, "")

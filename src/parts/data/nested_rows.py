@@ -37,14 +37,15 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
     holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    asks, rows = value.keys() & {*ASKS, *known}, [key for key, item in holders.items() if is_list_of_rows(item)]
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
     if len(holders) == 1 and not asks and isinstance(items, dict):
         return rows_in(items, name, known)
     # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if rows else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")

@@ -1,5 +1,6 @@
 """Columns that look like a part of the question: texts to read before it, options, images, a second text."""
 
+import contextlib
 import functools
 import json
 import re
@@ -142,20 +143,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:

@@ -267,17 +267,8 @@ def print_summary(report: dict) -> None:
     for output in report["outputs"]:
         prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
         tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
-    stats = report["stats"]
-    for name, item in stats.get("fields", {}).items():
-        lost = ", looks like a part of the question and is in no prompt" if name in report["unread"] else ""
-        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}{lost}")
-    for name, lengths in stats.get("lengths", {}).items():
-        tell(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
-    if stats:
-        tell(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
-        tell(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
-        for number, example in enumerate(stats["examples"], start=1):
-            tell(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
+    if report["stats"]:
+        tell(json.dumps(report["stats"], indent=2, ensure_ascii=False))
 
 
 def main(argv: list[str] | None = None) -> int:
