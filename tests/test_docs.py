@@ -275,6 +275,7 @@ def files_of_data_formats(folder):
     rows = {
         "gsm8k": {"question": "1+1?", "answer": "2\n#### 2"},
         "code": {"prompt": "Add.", "tests": ["assert f(1) == 1"]},
+        "mbpp": {"text": "Add.", "test_list": ["assert f(1) == 1"]},
     }
     for name, row in rows.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(40)))

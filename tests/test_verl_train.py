@@ -641,8 +641,8 @@ def test_the_data_loader_reads_the_file_as_it_reads_the_source(tmp_path):
     prompts = [{"prompt": row["prompt"], "answer": row["answer"]} for row in ROWS[:2]] + [{"prompt": "3+3=", "n": 1}]
     through_parquet(prompts, tmp_path)
     back = loader.load_rows([str(tmp_path / "x.parquet")]).rows
-    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in prompts))
-    assert back == loader.load_rows([str(tmp_path / "x.jsonl")]).rows
+    source = [row["prompt"] for row in ROWS[:2]] + [[{"role": "user", "content": "3+3="}]]
+    assert [row["prompt"] for row in back] == source and [row.get("answer") for row in back] == ["2", "3", None]
 
 
 def test_a_file_of_the_data_loader_gives_the_same_columns(tmp_path):
