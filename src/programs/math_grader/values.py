@@ -7,8 +7,8 @@ import re
 from fractions import Fraction
 
 from programs.math_grader.reader import _Reader, _Refused, _Value
-from programs.math_grader.text_form import _BETWEEN, _clean, _is_enclosed, _is_odd_digit, _split
 from programs.math_grader.vocabulary import (
+    _BETWEEN,
     _CALLS,
     _CHOICE,
     _CJK,
@@ -21,6 +21,10 @@ from programs.math_grader.vocabulary import (
     _SYMBOL,
     _UNIT,
     _UNITS,
+    _clean,
+    _is_enclosed,
+    _is_odd_digit,
+    _split,
 )
 
 

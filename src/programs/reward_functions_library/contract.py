@@ -4,7 +4,8 @@ import functools
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 
-from programs.reward_functions_library.options import _check_options, _start
+from programs.reward_functions_library.neighbour_files import _load
+from programs.reward_functions_library.options import _check_options
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
@@ -18,7 +19,8 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:
     """Score a batch by the per-sample core; options in a call count unless they are lists: those are columns."""
-    _start(function, len(completions))
+    if function.grades and completions:
+        _load("math_grader").start_worker()  # beside what follows
     names = [column for column in function.columns if column != "prompt"][: len(positional)]
     given = {**dict(zip(names, positional, strict=True)), **given, "prompt": prompts}
     options = {k: v for k, v in given.items() if k in function.options and not isinstance(v, list)} | options

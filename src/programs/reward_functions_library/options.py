@@ -7,13 +7,6 @@ import math
 import re
 
 from parts.rewards.schema_examples import checker_of
-from programs.reward_functions_library.neighbour_files import _load
-
-
-def _start(function, items: int) -> None:
-    """Start the worker of the math grader with the first batch that may need it, so that no item waits for it."""
-    if function.grades and items:
-        _load("math_grader").start_worker(patience_s=0.95 * items if items > 1 else 0.0)
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -44,8 +37,7 @@ def _are_tags(value) -> bool:
 _SETTINGS = {  # of run_code in scripts/sandbox.py
     **dict.fromkeys(("timeout_s", "total_timeout_s"), ("a number above 0", _number_between(0, above=True))),
     "memory_mb": ("a whole number from 1", _number_between(1, whole=True)),
-    **dict.fromkeys(("strict", "isolate_tests"), ("True or False", lambda value: isinstance(value, bool))),
-    "endpoint": ("a URL", lambda value: isinstance(value, str) and value.startswith(("http://", "https://"))),
+    "strict": ("True or False", lambda value: isinstance(value, bool)),
     "sandbox": ("a Sandbox", lambda value: hasattr(value, "spawn")),
 }
 

@@ -13,8 +13,7 @@ import threading
 import time
 import warnings
 
-from programs.sandbox.errors import Died, SandboxError, ServerGone
-from programs.sandbox.limits import LAYERS, LINUX
+from programs.sandbox.limits import LAYERS, LINUX, Died, SandboxError, ServerGone
 from programs.sandbox.values import receive_frame, send_frame
 
 

@@ -21,7 +21,6 @@ import time
 from dataclasses import dataclass
 
 from programs.sandbox.child import run_child
-from programs.sandbox.errors import Died
 from programs.sandbox.kernel import (
     PR_SET_PDEATHSIG,
     PR_SET_SUBREAPER,
@@ -34,14 +33,25 @@ from programs.sandbox.kernel import (
     readable_paths,
     seccomp_program,
 )
-from programs.sandbox.limits import ENTRY_BYTES, FIRST_UID, LINUX, NAMESPACES, PRELOAD, SCRATCH, SCRATCH_BYTES, UIDS
+from programs.sandbox.limits import (
+    ENTRY_BYTES,
+    FIRST_UID,
+    LINUX,
+    NAMESPACES,
+    PRELOAD,
+    SCRATCH,
+    SCRATCH_BYTES,
+    UIDS,
+    Died,
+)
 from programs.sandbox.values import receive_exactly, receive_frame, send_frame
 
 
 @dataclass
 class Job:
-    """A running process of the server: where its end is reported, its folder, its user, why the server ended it."""
+    """A running process: its number, where its end is reported, its folder, its user, why the server ended it."""
 
+    number: int
     status: int
     scratch: str
     uid: int | None
@@ -180,8 +190,8 @@ class Server:
 
     def end(self) -> None:
         """Kill what still runs and leave no folder behind."""
-        for number, _ in list(self.jobs.values()):
-            self.kill(number)
+        for job in list(self.jobs.values()):
+            self.kill(job.number)
         self.reap(block=True)
         for pid in self.removers:
             with contextlib.suppress(ChildProcessError):
@@ -219,7 +229,7 @@ class Server:
             finally:
                 os._exit(70)
         if pid:
-            self.jobs[pid] = (message["id"], Job(os.dup(fds[4]), scratch, uid))
+            self.jobs[pid] = Job(message["id"], os.dup(fds[4]), scratch, uid)
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
@@ -271,17 +281,17 @@ class Server:
         if self.on("mount") or not self.jobs:
             return None
         started = time.monotonic()
-        for number, job in list(self.jobs.values()):
+        for job in list(self.jobs.values()):
             if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
                 most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
                 job.problem = f"output limit: more than {most} in its folder"
-                self.kill(number)
+                self.kill(job.number)
         return max(0.03, 10 * (time.monotonic() - started))
 
-    def kill(self, job: int) -> None:
+    def kill(self, number: int) -> None:
         """Kill a job's process and its group."""
-        for pid, (number, _) in self.jobs.items():
-            if number == job:
+        for pid, job in self.jobs.items():
+            if job.number == number:
                 for function in (os.killpg, os.kill):
                     with contextlib.suppress(OSError):
                         function(pid, signal.SIGKILL)
@@ -298,7 +308,7 @@ class Server:
             self.removers.discard(pid)
             if pid not in self.jobs:
                 continue
-            _, job = self.jobs.pop(pid)
+            job = self.jobs.pop(pid)
             if not self.on("seccomp"):
                 self.sweep(pid, job)
             with contextlib.suppress(OSError):

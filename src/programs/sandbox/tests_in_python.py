@@ -1,127 +1,7 @@
-"""What a judge shows of the program."""
+"""What Python tests say: which names are the program's, and what counts as a test."""
 
 import ast
 import importlib
-import importlib.util
-import operator
-
-
-class Ended(BaseException):
-    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
-
-
-class ProgramError(Exception):
-    """The program raised an exception of its own making."""
-
-
-class Unsafe(Exception):
-    """A test asks the program for the verdict."""
-
-
-def awaited(coroutine):
-    """What a coroutine comes to."""
-    import asyncio
-
-    return asyncio.run(coroutine)
-
-
-class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
-
-    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
-    """
-
-    def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target)
-
-    def __call__(self, *args, **kwargs):
-        return self._judge.ask("call", self._target, args, kwargs)
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._judge.ask("attribute", self._target, (name,))
-
-    def __iter__(self):
-        return iter(self._judge.ask("list", self._target))
-
-    def __next__(self):
-        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
-        if type(found) is not list or len(found) != 1:
-            raise StopIteration
-        return found[0]
-
-    def __enter__(self):
-        return self._judge.ask("enter", self._target)
-
-    def __exit__(self, *error):
-        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
-
-    def __getitem__(self, key):
-        return self._judge.ask("item", self._target, (key,))
-
-    def __eq__(self, other):
-        self._judge.unfit |= isinstance(other, RemoteObject)
-        raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
-
-    __hash__ = object.__hash__
-
-    def __setattr__(self, name, value):
-        self._judge.ask("set", self._target, (name, value))
-
-    def __setitem__(self, key, value):
-        self._judge.ask("put", self._target, (key, value))
-
-    def convert(self, kind: type):
-        """Ask for a plain version of this object and hold it to its type."""
-        value = self._judge.ask(kind.__name__, self._target)
-        if type(value) is not kind:
-            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
-        return value
-
-    def __len__(self):
-        try:  # list() asks for it, and takes TypeError for an answer
-            return operator.index(self._judge.ask("len", self._target))
-        except Exception as error:
-            raise TypeError(str(error)) from None
-
-    def __str__(self):
-        return self.convert(str)
-
-    def __repr__(self):
-        return self._judge.ask("repr", self._target)
-
-    def __bool__(self):
-        return self.convert(bool)
-
-    def __int__(self):
-        return self.convert(int)
-
-    def __float__(self):
-        return self.convert(float)
-
-
-class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
-
-    def __await__(self):
-        return self._judge.ask("await", self._target)
-        yield  # which makes this a generator
-
-    def send(self, value):
-        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
-        raise StopIteration(self._judge.ask("await", self._target))
-
-    def __next__(self):
-        return self.send(None)
-
-    def throw(self, *error):
-        """A coroutine that is cancelled before it began."""
-        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
-
-    def close(self):
-        """Nothing is left to close."""
-
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 
@@ -201,7 +81,8 @@ class CountAsserts(ast.NodeTransformer):
         node.body = [self.visit(statement) for statement in node.body]
         self.guarded -= 1
         for part in ("handlers", "orelse", "finalbody"):
-            setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
+            if hasattr(node, part):
+                setattr(node, part, [self.visit(n) for n in getattr(node, part)])
         return node
 
     visit_TryStar = visit_AsyncWith = visit_guard
