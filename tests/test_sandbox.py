@@ -155,33 +155,6 @@ def test_a_correct_program_passes_each_form_of_tests(sandbox, suite):
     assert not wrong.all_passed and 0 < wrong.passed < wrong.total, wrong
 
 
-# a check beside the program, as naive executors do it; it runs in the sandbox like any program
-BESIDE = """
-ATTACK, TESTS = {attack!r}, {tests!r}
-def fooled(number):
-    space = dict(__name__="naive")
-    try:
-        exec(ATTACK, space)
-        exec(TESTS[number], space)
-    except BaseException:
-        return 0
-    return 1
-"""
-
-
-def test_the_lies_would_fool_a_check_beside_the_program(sandbox):
-    lies = [attack for attack in attacks.ATTACKS if attack.kind in ("compare", "patch")]
-    tests = [test for suite in ("asserts", "weak", "members") for test in attacks.tests_for(suite, VALUES)["tests"]]
-    jobs = []
-    for lie in lies:
-        code = BESIDE.format(attack=lie.code, tests=tests)
-        cases = [{"args": [i], "expected": 1} for i in range(len(tests))]
-        jobs.append({"code": code, "tests": cases, "entry_point": "fooled", "timeout_s": 1})
-    fooled = {lie.name for lie, verdict in zip(lies, sandbox.run_many(jobs), strict=True) if verdict.passed}
-    assert len(fooled) >= 30, sorted(fooled)
-    assert {"always_equal", "equal_integer", "magic_mock", "metaclass_equal", "equal_list", "mock_any"} <= fooled
-
-
 # ------------------------------------------------------------------------------------------- the attacks
 
 HALVES = {
@@ -324,22 +297,8 @@ CONTROLS = {
         "code": "def f(a, *, b=1, **more):\n    return [a, b, more]",
         "tests": [{"args": [1], "kwargs": {"b": 2, "c": 3}, "expected": [1, 2, {"c": 3}], "function": "f"}],
     },
-    "generators asserted": {
-        "code": "def f(n):\n    for i in range(n):\n        yield i\n",
-        "tests": ["assert list(f(3)) == [0, 1, 2]", "assert sum(f(4)) == 6", "assert [x for x in f(2)] == [0, 1]"],
-    },
-    "class with methods": {
-        "code": "class Stack:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n"
-        "        self.items.append(x)\n    def pop(self):\n        return self.items.pop()\n",
-        "tests": ["s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2\nassert s.pop() == 1\nassert s.items == []"],
-    },
     "class Solution": calls(
         "class Solution:\n    def add(self, a, b):\n        return a + b", ([1, 2], 3), (["a", "b"], "ab"), name="add"
-    ),
-    "dataclasses": calls(
-        "from dataclasses import dataclass, asdict\n@dataclass\nclass P:\n    x: int\n    y: int = 2\n"
-        "def f(x):\n    return asdict(P(x))",
-        ([1], {"x": 1, "y": 2}),
     ),
     "threads joined": calls(
         """
@@ -384,29 +343,10 @@ CONTROLS = {
         """,
         (["x"], ["x", ["e"]]),
     ),
-    "match": calls(
-        "def f(x):\n    match x:\n        case [a, *rest]:\n            return len(rest)\n        case {'k': v}:\n"
-        "            return v\n        case _:\n            return 'other'",
-        ([[1, 2, 3]], 2),
-        ([{"k": 5}], 5),
-        ([0], "other"),
-    ),
     "global state": calls("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ([], 1), ([], 2), ([], 3)),
     "arguments changed": {
         "code": "def f(x):\n    x.sort()\n    x.append(9)\n",
         "tests": "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n",
-        "entry_point": "f",
-    },
-    "expected exceptions": {
-        "code": "def f(x):\n    if x < 0:\n        raise ValueError('negative')\n    return x",
-        "tests": "def check(candidate):\n    try:\n        candidate(-1)\n        assert False, 'no exception'\n"
-        "    except ValueError as error:\n        assert 'negative' in str(error)\n    assert candidate(1) == 1\n",
-        "entry_point": "f",
-    },
-    "expected key errors": {
-        "code": "class Missing(KeyError):\n    pass\ndef f(x):\n    raise Missing(x)",
-        "tests": "def check(candidate):\n    try:\n        candidate('k')\n    except KeyError:\n        assert True\n"
-        "    else:\n        assert False\n",
         "entry_point": "f",
     },
     "helpers from setup": {
@@ -414,41 +354,19 @@ CONTROLS = {
         "setup": "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n",
         "tests": ["assert close(f(1), 1)", "assert close(f(2.5), 2.5)"],
     },
-    "unittest": {
-        "code": "def f(x):\n    return x * 2",
-        "tests": "import unittest\nclass T(unittest.TestCase):\n"
-        "    def test_a(self):\n        self.assertEqual(f(2), 4)\n"
-        "    def test_b(self):\n        self.assertAlmostEqual(f(0.1), 0.2)\n",
-    },
-    "bytes of stdin": script(
-        "import sys\ndata = sys.stdin.buffer.read().split()\nprint(sum(map(int, data[1:])))", ("3\n1 2 3\n", "6")
-    ),
     "lines of stdin": script(
         "import sys\nfor line in sys.stdin:\n    print(line.strip()[::-1])", ("ab\ncd", "ba\ndc\n")
     ),
     "exit in the middle": script("print(1)\nexit()\nprint(2)", ("", "1\n")),
-    "main guard": script(
-        "def main():\n    print(int(input()) ** 2)\nif __name__ == '__main__':\n    main()", ("12", "144")
-    ),
     "characters printed": script("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
     "decimals printed": script("print(f'{1 / 3:.6f}')", ("", "0.333333")),
     "bytes printed": script("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
-    "errors printed": script("import sys\nprint('noise', file=sys.stderr)\nprint('x')", ("", "x")),
     "at exit": script("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
     "threads in scripts": script(
         "import threading, time\ndef g():\n    time.sleep(0.02)\n    print('late')\nthreading.Thread(target=g).start()",
         ("", "late"),
     ),
-    "large input": script("print(sum(map(int, open(0))))", ("1\n" * 200_000, "200000")),
     "much output": script("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
-    "APPS with a function": {
-        "code": "def f(a, b):\n    return a * b",
-        "tests": {"inputs": [[2, 3], ["a", 3]], "outputs": [6, "aaa"], "fn_name": "f"},
-    },
-    "APPS with stdin": {
-        "code": "print(int(input()) + 1)",
-        "tests": {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]},
-    },
 }
 
 
@@ -523,12 +441,6 @@ def test_these_ways_bring_no_object_that_is_equal_to_everything(sandbox, code, t
     assert sandbox.run_code(EQUAL + code, [tests]).passed == 0
 
 
-def test_tests_that_capture_output_are_said_to_be_unfit(sandbox):
-    capture = "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f()\n"
-    tests = capture + "assert b.getvalue() == '3\\n'"
-    assert sandbox.run_code("def f():\n    print(3)", [tests]).status == "invalid_tests"
-
-
 def test_a_copy_that_runs_programs_when_it_starts_does_not_start_itself_for_ever(tmp_path):
     """Its server starts the same file; the counter ends a chain, should there be one."""
     source = (SCRIPTS / "sandbox.py").read_text(encoding="utf-8")
@@ -580,12 +492,6 @@ def test_the_status_says_why(sandbox, status):
     verdict = sandbox.run_code(code, [([1], 1)], entry_point="f", **limits)
     assert (verdict.status, verdict.passed, verdict.total, verdict.all_passed) == (status, 0, 1, False), verdict
     assert verdict.detail and 0 < verdict.wall_s < 12
-
-
-def test_some_tests_of_many(sandbox):
-    verdict = sandbox.run_code("def f(x):\n    return max(x, 3)", [([i], i) for i in range(6)], entry_point="f")
-    assert (verdict.passed, verdict.total, verdict.fraction, verdict.all_passed) == (3, 6, 0.5, False)
-    assert [result["passed"] for result in verdict.results] == [False] * 3 + [True] * 3
 
 
 # ------------------------------------------------------------------------------------------- no tests
@@ -777,6 +683,8 @@ EXPECTED_ERRORS = (  # f(-1) raises ValueError
     "try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False",
     "def test_f():\n    try:\n        f(-1)\n        assert False\n    except ValueError:\n        return",
 )
+ZONED = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)"
+CAPTURE = "import io, contextlib\nb = io.StringIO()\nwith contextlib.redirect_stdout(b):\n    f()\nassert b.getvalue()"
 CLOSE = "import numpy\ndef check(candidate):\n    numpy.testing.assert_allclose(candidate(2), 2.0)\n"
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 1)\n"
 
@@ -803,6 +711,11 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\
         (RAISES, "try:\n    f(-1)\n    assert False\nexcept Exception:\n    pass", "no_tests", 0, 0),
         ("def f(x): return x", "try:\n    f(-1)\nexcept ValueError:\n    pass", "no_tests", 0, 0),
         (POINT, "assert P(1) == P(1)", "invalid_tests", 0, 1),
+        ("def f(x): raise TypeError", "try:\n    f(1)\n    assert False\nexcept TypeError:\n    pass", "ok", 1, 1),
+        ("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1", "failed", 0, 1),
+        (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1)", "failed", 0, 1),
+        (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)", "ok", 1, 1),
+        ("def f(): print(3)", CAPTURE, "invalid_tests", 0, 1),
         ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "invalid_tests", 0, 1),
         ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),
         ("def f(x): return x", "def test_f():\n    f(1)", "no_tests", 0, 0),
@@ -826,15 +739,6 @@ def test_forms_of_python_tests(sandbox, code, tests, status, passed, total):
 def test_what_judges_is_not_the_programs(sandbox, code, tests, passed, trusted):
     verdict = sandbox.run_code(code, tests)
     assert (verdict.all_passed, verdict.trusted) == (passed, trusted)
-
-
-def test_results_that_break_comparisons_do_not_reach_the_caller(sandbox):
-    assert not sandbox.run_code("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1").passed
-    aware = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"
-    naive = "import datetime\nassert f() == datetime.datetime(2020, 1, 1)"
-    assert not sandbox.run_code(aware, naive).passed
-    zoned = "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"
-    assert sandbox.run_code(aware, zoned).all_passed
 
 
 def test_the_time_for_all_tests_grows_with_their_number(sandbox):
@@ -1102,13 +1006,6 @@ def test_a_test_with_a_long_number_works(sandbox):
     assert not sandbox.run_code("def f(n):\n    return 10 ** n + 1", f"assert f(5000) == {digits}").passed
     verdict = sandbox.run_code("def f(n):\n    return 10 ** n + 1", [([5000], 10**5000)], entry_point="f")
     assert verdict.status == "failed" and "bits" in verdict.detail
-
-
-@pytest.mark.long
-def test_the_programs_own_type_error_reaches_the_tests(sandbox):
-    code = "def f(x):\n    raise TypeError('no')\n"
-    tests = "try:\n    f(1)\n    right = False\nexcept TypeError:\n    right = True\nassert right and f\n"
-    assert sandbox.run_code(code, tests).passed == 1
 
 
 def test_verdicts_of_a_file_name_their_rows(tmp_path):

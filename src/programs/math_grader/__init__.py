@@ -22,4 +22,4 @@ The reward library loads this file when a function grades mathematics.
     python scripts/math_grader.py --data rows.jsonl --answer_column answer
 """
 
-ROOMS = ("vocabulary", "reader", "values", "worker", "equality", "answers", "command")
+ROOMS = ("vocabulary", "values", "worker", "equality", "answers", "command")

@@ -5,8 +5,7 @@ import re
 from fractions import Fraction
 
 from parts.rewards.stated_answers import with_point
-from programs.math_grader.reader import _Value
-from programs.math_grader.values import _as_number, _minus, _value, _words
+from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
 from programs.math_grader.vocabulary import _UNITS, _cheap
 from programs.math_grader.worker import _WORKER
 

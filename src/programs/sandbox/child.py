@@ -110,8 +110,8 @@ def try_out(channel: socket.socket) -> None:
         channel,
         {
             "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
-            "foreign_files": can(lambda: open("/etc/passwd")),
-            "new_processes": can(start_process),
+            "files": can(lambda: open("/etc/passwd")),
+            "processes": can(start_process),
         },
     )
 

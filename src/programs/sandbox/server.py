@@ -3,7 +3,6 @@
 import array
 import builtins
 import contextlib
-import errno
 import fcntl
 import gc
 import importlib
@@ -90,10 +89,12 @@ class Server:
         else:
             self.base = SCRATCH
         self.abi = landlock_abi() if LINUX else 0
-        self.attempt("landlock", lambda: self.require(self.abi, "this kernel has none"))
         known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
-        self.attempt("seccomp", lambda: self.require(known, f"not written for {sys.platform} {os.uname().machine}"))
-        self.attempt("user", lambda: self.require(os.getuid() == 0, "only root can change its user"))
+        self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")
+        self.layers.setdefault(
+            "seccomp", "on" if known else f"off: not written for {sys.platform} {os.uname().machine}"
+        )
+        self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
         paths = [path for path in self.readable if LINUX and os.path.exists(path)]
         self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
         self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
@@ -102,12 +103,6 @@ class Server:
             if self.on(layer) and "error" in (trial := self.trial()):
                 self.layers[layer] = f"off: {trial['error']}"
         send_frame(self.control, {"layers": self.layers, "abi": self.abi, "proof": self.trial()})
-
-    @staticmethod
-    def require(condition, why: str) -> None:
-        """Raise OSError with the reason unless the condition holds."""
-        if not condition:
-            raise OSError(errno.ENOSYS, why)
 
     def namespaces(self) -> None:
         """Enter new namespaces, as root or through a user namespace; go on as the first process of the new pid one."""
@@ -300,7 +295,7 @@ class Server:
         """Collect what has ended, remove what it left, and report it."""
         while self.jobs or not block:
             try:
-                pid, status, usage = os.wait4(-1, 0 if block else os.WNOHANG)
+                pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -313,7 +308,7 @@ class Server:
                 self.sweep(pid, job)
             with contextlib.suppress(OSError):
                 self.free_scratch(job.scratch)
-            report = {"status": os.waitstatus_to_exitcode(status), "rss_kb": usage.ru_maxrss, "problem": job.problem}
+            report = {"status": os.waitstatus_to_exitcode(status), "problem": job.problem}
             with contextlib.suppress(OSError):  # the caller may be gone
                 os.write(job.status, json.dumps(report).encode())
             os.close(job.status)

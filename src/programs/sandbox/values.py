@@ -84,8 +84,8 @@ MAKERS = {
     "keys": lambda items: dict.fromkeys(items).keys(),
     "items": lambda items: dict(items).items(),
     "values": lambda items: dict(enumerate(items)).values(),
-    "bytes": lambda items: bytes.fromhex(*items),
-    "int": lambda items: int(*items, 16),
+    "bytes": bytes.fromhex,
+    "int": lambda digits: int(digits, 16),
 }
 
 
@@ -101,13 +101,13 @@ def encode(value, keep=None, depth: int = 0):
     if type(value) in ALIKE:
         value = ALIKE[type(value)](value)
     if isinstance(value, int):
-        return int(value) if value.bit_length() <= 64 else {"t": "int", "v": [format(int(value), "x")]}
+        return int(value) if value.bit_length() <= 64 else {"t": "int", "v": format(int(value), "x")}
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bytes):
-        return {"t": "bytes", "v": [bytes(value).hex()]}
+        return {"t": "bytes", "v": bytes(value).hex()}
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
         kind, items = "dict", map(list, value.items())
@@ -137,7 +137,10 @@ def decode(data, refer=None, depth: int = 0):
             return [decode(item, refer, depth + 1) for item in data]
         if data["t"] == "ref" and refer:
             return refer(int(data["v"]), str(data.get("type"))[:100])
-        return MAKERS[data["t"]]([decode(item, refer, depth + 1) for item in data["v"]])
+        content = data["v"]
+        if not isinstance(content, str):
+            content = [decode(item, refer, depth + 1) for item in content]
+        return MAKERS[data["t"]](content)
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise Died(INVALID) from None
 
