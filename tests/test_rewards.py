@@ -481,19 +481,22 @@ LISTED = """exact_match fuzzy_match numeric_correctness math_equivalence multipl
     cosine_scaled reasoning_quality repetition_penalty no_repetition language_consistency token_repetition
     token_cosine_scaled length_range kimi_length squad_exact_match squad_f1 reasoning_steps open_r1_format""".split()
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
-RANGES = {
-    **dict.fromkeys(FUNCTIONS, (0, 1)),
-    **dict.fromkeys(["max_length_penalty", "soft_overlong_punishment"], (-1, 0)),
-    **dict.fromkeys(["repetition_penalty", "token_repetition"], (-1, 0)),
-    "cosine_scaled": (-1, 1),
-    "token_cosine_scaled": (-1, 1),
-    "kimi_length": (-0.5, 0.5),
+
+
+def documented_range(function, options):
+    """The range in a docstring, its names replaced by the options' values."""
+    doc = function.__doc__.partition(">>>")[0]
+    found = re.search(r"(?:[:;] |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
+    assert found, function.__name__
+    ends = [end.strip().replace("−", "-") for end in (found[2].split(",")[0], found[2].split(",")[-1])]
+    return [float(options[end] if end in options else end) for end in ends]
+
+
+DEFAULTS = {
+    name: {p.name: p.default for p in inspect.signature(f.core).parameters.values()} for name, f in FUNCTIONS.items()
 }
-BINARY = {
-    *("exact_match", "numeric_correctness", "math_equivalence", "multiple_choice", "gsm8k", "strict_xml_format"),
-    *("soft_xml_format", "think_format", "json_format", "json_schema", "code_block_format", "no_syntax_error"),
-    *("correctness_reward", "format_reward", "squad_exact_match", "open_r1_format"),
-}
+RANGES = {name: documented_range(f, DEFAULTS[name]) for name, f in FUNCTIONS.items()}
+BINARY = {name for name, f in FUNCTIONS.items() if "{0, 1}" in f.__doc__}
 COLUMNS = {"answer": "42", "schema": SCHEMA, "language": "en", "completion_ids": [1, 2, 3]}
 
 PIECES = "<think> </think> <answer> </answer> <reasoning> </reasoning> ``` { [ } #### 42 1e999 9^{9^{9^9}} (B)".split()
@@ -629,15 +632,6 @@ def test_option_values_that_make_no_sense_are_refused(name):
                     function([""], [""], **{option: value})
 
 
-def documented_range(function, options):
-    """The range in a docstring, its names replaced by the options' values."""
-    doc = function.__doc__.partition(">>>")[0]
-    found = re.search(r"(?:[:;] |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
-    assert found, function.__name__
-    ends = [end.strip().replace("−", "-") for end in (found[2].split(",")[0], found[2].split(",")[-1])]
-    return [float(options[end] if end in options else end) for end in ends]
-
-
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
 @given(texts=st.lists(TEXT, min_size=1, max_size=3), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -668,12 +662,6 @@ def test_documented_range_holds_for_all_options(name, texts, ids, data):
     for value in scores:
         assert type(value) is float and math.isfinite(value)
         assert low - 1e-12 <= value <= high + 1e-12
-
-
-def test_every_documented_range_is_the_one_that_is_tested():
-    for name, function in FUNCTIONS.items():
-        defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
-        assert tuple(documented_range(function, defaults)) == RANGES[name], name
 
 
 def test_values_that_make_no_sense_elsewhere():

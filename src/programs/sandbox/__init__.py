@@ -7,10 +7,10 @@
     caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results go to a judge as plain data (JSON with tags; no pickle, no objects of the program) and are compared
-there; the judge is confined and ended in time like a program. Expected values are never in the program's process, and
-the caller reads no more than the verdict, or what a script printed. The fork server is warm, clean and
-single-threaded: a program costs forks and not the start of an interpreter.
+A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge, which is confined
+and ended in time like a program, compares them. For calls whose results are below 64 KiB the caller does so itself, by
+the same code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded: a
+program costs a fork and not the start of an interpreter.
 
 Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·

@@ -1,11 +1,13 @@
 """Tests, read and sorted."""
 
 import ast
+import builtins
 import decimal
 import json
 from dataclasses import dataclass
 
 from programs.sandbox.limits import BadTests
+from programs.sandbox.tests_in_python import FromProgram
 from programs.sandbox.values import brief, encode
 
 
@@ -35,7 +37,7 @@ class Plan:
 
     Attributes:
         kind: stdin, calls or python.
-        cases: (input, output), (function, args, kwargs, expected, may it be in a list), or pieces of source.
+        cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
         least: how many tests there are at least, where they end early.
     """
 
@@ -65,20 +67,42 @@ def sort_tests(tests, entry_point: str | None) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        return Plan("python", list(tests), sum(count_asserts(*item) for item in enumerate(tests)))
+        return read_source(list(tests), entry_point)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
 
 
-def count_asserts(number: int, source: str) -> int:
-    """How many asserts a piece of Python tests has; raises BadTests for what is no Python."""
+def read_source(tests: list[str], entry_point: str | None) -> Plan:
+    """Python tests; where all are asserts of calls with literals, as those calls."""
+    statements, imports = [], FromProgram()
+    for number, source in enumerate(tests):
+        try:
+            statements += imports.visit(ast.parse(source)).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if "integer string conversion" in str(error):  # a long number: the judge can read it
+                return Plan("python", tests, 1)
+            raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+    lifted = [lift_assert(statement) for statement in statements if not isinstance(statement, ast.Pass)]
+    names = {case[0] for case in lifted if case}
+    built_in = {name for name in names if hasattr(builtins, name)} - {entry_point}
+    if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
+        return Plan("calls", lifted, len(lifted))
+    asserts = (isinstance(node, ast.Assert) for statement in statements for node in ast.walk(statement))
+    return Plan("python", tests, sum(asserts))
+
+
+def lift_assert(statement: ast.stmt) -> tuple | None:
+    """Turn `assert f(literals) == literal` into a call with its result; None for anything else."""
     try:
-        return sum(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        if "integer string conversion" in str(error):  # a long number: the judge can read it
-            return 1
-        raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+        call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
+        if not isinstance(operator, ast.Eq):
+            return None
+        args = [encode(ast.literal_eval(item)) for item in call.args]
+        kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
+        return call.func.id, args, kwargs, encode(ast.literal_eval(expected)), "=="
+    except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def pair_up(tests: dict) -> list:
@@ -106,10 +130,10 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
     args, kwargs = test.get("args", []), test.get("kwargs") or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
         raise BadTests(f"test {number}: got args {brief(args)} and kwargs {brief(kwargs)}; expected a list and a dict")
-    # APPS puts each result in a list, LiveCodeBench does not
-    wrapped = bool(test.get("apps")) and isinstance(test["expected"], list) and len(test["expected"]) == 1
+    wrapped = test.get("apps") and isinstance(test["expected"], list) and len(test["expected"]) == 1
+    mode = "wrapped" if wrapped else "same"  # APPS puts each result in a list, LiveCodeBench does not
     try:
         kwargs = {key: encode(item) for key, item in kwargs.items()}
-        return name, [encode(item) for item in args], kwargs, encode(test["expected"]), wrapped
+        return name, [encode(item) for item in args], kwargs, encode(test["expected"]), mode
     except (TypeError, ValueError) as error:
         raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None

@@ -17,6 +17,7 @@ from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
     FromProgram,
+    calls_in,
     iterated_names,
     judging_names,
     looks_at_output,
@@ -186,7 +187,8 @@ class Judge:
         try:
             self.program.settimeout(self.job["timeout_s"])
             send_frame(self.program, {"nonce": nonce, **message})
-            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], self.job["result_bytes"])
+            deadline = min(time.monotonic() + self.job["timeout_s"], self.job["deadline"])
+            answer = receive_frame(self.program, deadline, self.job["result_bytes"])
         except TimeoutError:
             self.end("timeout")
         except (Died, OSError) as error:
@@ -246,9 +248,9 @@ class Judge:
     def run_calls(self) -> None:
         """Call the program's functions and compare each result with the value that is expected."""
         self.load()
-        for number, (name, args, kwargs, expected, wrapped) in enumerate(self.job["cases"]):
+        for number, (name, args, kwargs, expected, mode) in enumerate(self.job["cases"]):
             call = {"op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
-            detail = compare(self.exchange(call), decode(expected), wrapped)
+            detail = compare(self.exchange(call), decode(expected), mode)
             self.record(number, not detail, detail)
 
     def run_source(self) -> None:
@@ -257,19 +259,20 @@ class Judge:
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
-        self.unfit = looks_at_output(trees)
+        whole = ast.Module([statement for tree in trees for statement in tree.body], [])
+        self.unfit = looks_at_output(whole)
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
         names = self.load()
-        self.offer(names, namespace, trees)
+        self.offer(names, namespace, whole)
         if entry:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
             code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
-        self.run_functions(namespace, trees)
+        self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
-        if not defined & (names_in(*trees) | ({entry, "Solution"} if entry else set())):
+        if not defined & (names_in(whole) | ({entry, "Solution"} if entry else set())):
             self.passed = 0
             for result in self.results:
                 result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
@@ -281,25 +284,25 @@ class Judge:
         except Exception as error:
             self.fail(0, error)
 
-    def offer(self, names: dict, namespace: dict, trees: list) -> None:
+    def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
         """Put the program's names that the tests use into their namespace, but not for what judges a result."""
-        entry, used = self.job["entry_point"], names_in(*trees)
+        entry, used = self.job["entry_point"], names_in(tests)
         functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
         program = functions | ({entry, "candidate"} if entry else set())
-        judging = judging_names(trees, (functions | STANDARD.keys() & used) - namespace.keys(), program)
+        judging = judging_names(tests, (functions | STANDARD.keys() & used) - namespace.keys(), program)
         for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
             if name in STANDARD:
                 namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
-        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(trees, name, program)}
+        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(tests, name, program)}
         self.trusted &= not wrapping - vars(builtins).keys()
         tested = functions & vars(builtins).keys()
         if entry or functions - vars(builtins).keys() - STANDARD.keys():
             tested = set()  # the tests are about another function
         elif len(tested) > 1:
             self.trusted = False  # which of them judge the others is a guess
-            tested = (tested - iterated_names(trees)) or tested
-            tested = (tested - judging_names(trees, tested, tested)) or tested
-        bases = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+            tested = (tested - iterated_names(tests)) or tested
+            tested = (tested - judging_names(tests, tested, tested)) or tested
+        bases = (node.value for node in ast.walk(tests) if isinstance(node, ast.Attribute))
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
         for name in used - namespace.keys() - (vars(builtins).keys() - tested):
             kind = str(names.get(name))
@@ -316,10 +319,9 @@ class Judge:
             else:
                 namespace[name] = RemoteObject(self, name)
 
-    def run_functions(self, namespace: dict, trees: list) -> None:
+    def run_functions(self, namespace: dict, tests: ast.AST) -> None:
         """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
-        calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-        called = {function.id for function in calls if isinstance(function, ast.Name)}
+        called = {call.func.id for call in calls_in(tests)}
         if "check" in namespace and "check" not in called and self.job["entry_point"]:
             self.attempt(lambda: namespace["check"](namespace["candidate"]))
         for name, value in list(namespace.items()):
@@ -340,17 +342,20 @@ class Judge:
         for i in range(result.testsRun):
             self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
 
+    def outcome(self, catch=BaseException) -> dict:
+        """Run the tests and say how they went; exceptions of a kind end them."""
+        try:
+            {"calls": self.run_calls, "python": self.run_source}[self.job["kind"]]()
+        except Ended:
+            pass
+        except catch as error:
+            self.ended = str(error) if isinstance(error, Died) else f"{type(error).__name__}: {error}"[:500]
+        parts = ("passed", "total", "results", "unfit", "trusted", "ended")
+        return {name: getattr(self, name) for name in parts}
+
 
 def run_judge(channel: socket.socket, program: socket.socket) -> None:
     """Run the tests of one program and tell the caller the outcome."""
     sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
-    judge = Judge(program, receive_frame(channel))
-    try:
-        {"calls": judge.run_calls, "python": judge.run_source}[judge.job["kind"]]()
-    except Ended:
-        pass
-    except BaseException as error:
-        judge.ended = str(error) if isinstance(error, Died) else f"{type(error).__name__}: {error}"[:500]
-    parts = ("passed", "total", "results", "unfit", "trusted", "ended")
-    send_frame(channel, {name: getattr(judge, name) for name in parts})
+    send_frame(channel, Judge(program, receive_frame(channel)).outcome())
     os._exit(0)

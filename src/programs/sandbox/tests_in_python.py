@@ -123,13 +123,11 @@ def names_in(*nodes: ast.AST) -> set:
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def looks_at_output(trees: list) -> bool:
+def looks_at_output(tests: ast.AST) -> bool:
     """Whether tests capture what is printed, which in another process they cannot."""
-    names = {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"}
-    parts = [part for tree in trees for part in ast.walk(tree)]
-    words = {part.attr for part in parts if isinstance(part, ast.Attribute)}
-    words |= {part.arg for part in parts if isinstance(part, ast.arg)}
-    return bool(names & (words | names_in(*trees)))
+    words = {part.attr for part in ast.walk(tests) if isinstance(part, ast.Attribute)}
+    words |= {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} | names_in(tests)
+    return bool(words & {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"})
 
 
 def calls_in(*nodes: ast.AST) -> list[ast.Call]:
@@ -138,26 +136,21 @@ def calls_in(*nodes: ast.AST) -> list[ast.Call]:
     return [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
 
 
-def bound_names(trees: list) -> set:
-    """The names that the tests give to what they compute."""
-    parts = [part for tree in trees for part in ast.walk(tree)]
-    stored = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    return stored | {part.arg for part in parts if isinstance(part, ast.arg)} - {"candidate"}
-
-
-def judging_names(trees: list, wanted: set, program: set) -> set:
+def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
     """Those of the wanted names by which the tests judge what the program's other functions return.
 
     Such a function is called with the result of another one, or with a variable of the tests where these call another
     one at all, or stands on the other side of a comparison.
     """
-    found, bound, called = set(), bound_names(trees), program & names_in(*trees)
-    for call in calls_in(*trees):
+    found, called = set(), program & names_in(tests)
+    bound = {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} - {"candidate"}
+    bound |= {part.id for part in ast.walk(tests) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    for call in calls_in(tests):
         name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
         others = program - {name}
         if name in wanted and (inside & others or (inside & bound and called & others)):
             found.add(name)
-    for node in (part for tree in trees for part in ast.walk(tree) if isinstance(part, ast.Compare)):
+    for node in (part for part in ast.walk(tests) if isinstance(part, ast.Compare)):
         sides = [node.left, *node.comparators]
         for side in sides:
             beside = names_in(*(other for other in sides if other is not side)) & program
@@ -165,13 +158,12 @@ def judging_names(trees: list, wanted: set, program: set) -> set:
     return found & wanted
 
 
-def wraps_a_call(trees: list, name: str, program: set) -> bool:
+def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
     """Whether a function is called with what another function of the program returns."""
-    mine = [call for call in calls_in(*trees) if call.func.id == name]
+    mine = [call for call in calls_in(tests) if call.func.id == name]
     return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
 
 
-def iterated_names(trees: list) -> set:
+def iterated_names(tests: ast.AST) -> set:
     """The names of functions that loops run over: they decide how often something is tested."""
-    parts = (part for tree in trees for part in ast.walk(tree))
-    return {name for part in parts if hasattr(part, "iter") for name in names_in(part.iter)}
+    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in names_in(part.iter)}

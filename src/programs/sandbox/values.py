@@ -4,9 +4,9 @@ import collections
 import datetime
 import decimal
 import fractions
-import io
 import json
 import math
+import operator
 import re
 import reprlib
 import socket
@@ -80,6 +80,7 @@ ALIKE = {  # types that equal another one in Python, and travel as that
 CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 MAKERS = {
     **{kind.__name__: lambda items, kind=kind: kind(*items) for kind in PLAIN_TYPES},
+    "Fraction": lambda items: fractions.Fraction(*map(operator.index, items)),  # of "1e999999999" it would never end
     **{kind.__name__: kind for kind in (*CONTAINERS, dict)},
     "keys": lambda items: dict.fromkeys(items).keys(),
     "items": lambda items: dict(items).items(),
@@ -198,12 +199,15 @@ def same_token(expected: str, actual: str) -> bool:
 
 def same_output(expected: str, actual: str) -> bool:
     """Compare printed text line by line, without regard to white space at the ends and to empty lines around it."""
-    wanted, got = expected.strip().split("\n"), io.StringIO(actual.strip(), newline="\n")
-    for words in map(str.split, wanted):  # reads only as much of what was printed as is expected
-        printed = next(got, "").split(maxsplit=len(words))
+    actual, start = actual.strip(), 0
+    for words in map(str.split, expected.strip().split("\n")):  # reads only as much of what was printed as is expected
+        end = actual.find("\n", start)
+        end = len(actual) if end < 0 else end
+        printed = actual[start:end].split(maxsplit=len(words))
         if len(words) != len(printed) or not all(map(same_token, words, printed)):
             return False
-    return not next(got, "")
+        start = end + 1
+    return start > len(actual)
 
 
 def error_text(answer: dict) -> str:
@@ -212,13 +216,14 @@ def error_text(answer: dict) -> str:
     return ": ".join(part[:500] if isinstance(part, str) else "…" for part in parts)[:500]
 
 
-def compare(answer: dict, expected, wrapped: bool) -> str:
-    """Return "" if the program's answer is the expected value; wrapped: that may be in a list, as APPS has it."""
+def compare(answer: dict, expected, mode: str) -> str:
+    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
     if "error" in answer:
         return error_text(answer)
     actual = decode(answer.get("value"))
     try:
-        equal = same(expected, actual) or (wrapped and same(expected[0], actual))
+        equal = actual == expected if mode == "==" else same(expected, actual)
+        equal = equal or (mode == "wrapped" and same(expected[0], actual))
         return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
     except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
