@@ -1,127 +1,7 @@
-"""What a judge shows of the program."""
+"""What Python tests say: which names are the program's, and what counts as a test."""
 
 import ast
 import importlib
-import importlib.util
-import operator
-
-
-class Ended(BaseException):
-    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
-
-
-class ProgramError(Exception):
-    """The program raised an exception of its own making."""
-
-
-class Unsafe(Exception):
-    """A test asks the program for the verdict."""
-
-
-def awaited(coroutine):
-    """What a coroutine comes to."""
-    import asyncio
-
-    return asyncio.run(coroutine)
-
-
-class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
-
-    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
-    """
-
-    def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target)
-
-    def __call__(self, *args, **kwargs):
-        return self._judge.ask("call", self._target, args, kwargs)
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._judge.ask("attribute", self._target, (name,))
-
-    def __iter__(self):
-        return iter(self._judge.ask("list", self._target))
-
-    def __next__(self):
-        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
-        if type(found) is not list or len(found) != 1:
-            raise StopIteration
-        return found[0]
-
-    def __enter__(self):
-        return self._judge.ask("enter", self._target)
-
-    def __exit__(self, *error):
-        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
-
-    def __getitem__(self, key):
-        return self._judge.ask("item", self._target, (key,))
-
-    def __eq__(self, other):
-        self._judge.unfit |= isinstance(other, RemoteObject)
-        raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
-
-    __hash__ = object.__hash__
-
-    def __setattr__(self, name, value):
-        self._judge.ask("set", self._target, (name, value))
-
-    def __setitem__(self, key, value):
-        self._judge.ask("put", self._target, (key, value))
-
-    def convert(self, kind: type):
-        """Ask for a plain version of this object and hold it to its type."""
-        value = self._judge.ask(kind.__name__, self._target)
-        if type(value) is not kind:
-            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
-        return value
-
-    def __len__(self):
-        try:  # list() asks for it, and takes TypeError for an answer
-            return operator.index(self._judge.ask("len", self._target))
-        except Exception as error:
-            raise TypeError(str(error)) from None
-
-    def __str__(self):
-        return self.convert(str)
-
-    def __repr__(self):
-        return self._judge.ask("repr", self._target)
-
-    def __bool__(self):
-        return self.convert(bool)
-
-    def __int__(self):
-        return self.convert(int)
-
-    def __float__(self):
-        return self.convert(float)
-
-
-class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
-
-    def __await__(self):
-        return self._judge.ask("await", self._target)
-        yield  # which makes this a generator
-
-    def send(self, value):
-        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
-        raise StopIteration(self._judge.ask("await", self._target))
-
-    def __next__(self):
-        return self.send(None)
-
-    def throw(self, *error):
-        """A coroutine that is cancelled before it began."""
-        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
-
-    def close(self):
-        """Nothing is left to close."""
-
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 
@@ -201,7 +81,8 @@ class CountAsserts(ast.NodeTransformer):
         node.body = [self.visit(statement) for statement in node.body]
         self.guarded -= 1
         for part in ("handlers", "orelse", "finalbody"):
-            setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
+            if hasattr(node, part):
+                setattr(node, part, [self.visit(n) for n in getattr(node, part)])
         return node
 
     visit_TryStar = visit_AsyncWith = visit_guard
@@ -242,13 +123,11 @@ def names_in(*nodes: ast.AST) -> set:
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def looks_at_output(trees: list) -> bool:
+def looks_at_output(tests: ast.AST) -> bool:
     """Whether tests capture what is printed, which in another process they cannot."""
-    names = {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"}
-    parts = [part for tree in trees for part in ast.walk(tree)]
-    words = {part.attr for part in parts if isinstance(part, ast.Attribute)}
-    words |= {part.arg for part in parts if isinstance(part, ast.arg)}
-    return bool(names & (words | names_in(*trees)))
+    words = {part.attr for part in ast.walk(tests) if isinstance(part, ast.Attribute)}
+    words |= {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} | names_in(tests)
+    return bool(words & {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"})
 
 
 def calls_in(*nodes: ast.AST) -> list[ast.Call]:
@@ -257,26 +136,21 @@ def calls_in(*nodes: ast.AST) -> list[ast.Call]:
     return [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
 
 
-def bound_names(trees: list) -> set:
-    """The names that the tests give to what they compute."""
-    parts = [part for tree in trees for part in ast.walk(tree)]
-    stored = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    return stored | {part.arg for part in parts if isinstance(part, ast.arg)} - {"candidate"}
-
-
-def judging_names(trees: list, wanted: set, program: set) -> set:
+def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
     """Those of the wanted names by which the tests judge what the program's other functions return.
 
     Such a function is called with the result of another one, or with a variable of the tests where these call another
     one at all, or stands on the other side of a comparison.
     """
-    found, bound, called = set(), bound_names(trees), program & names_in(*trees)
-    for call in calls_in(*trees):
+    found, called = set(), program & names_in(tests)
+    bound = {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} - {"candidate"}
+    bound |= {part.id for part in ast.walk(tests) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    for call in calls_in(tests):
         name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
         others = program - {name}
         if name in wanted and (inside & others or (inside & bound and called & others)):
             found.add(name)
-    for node in (part for tree in trees for part in ast.walk(tree) if isinstance(part, ast.Compare)):
+    for node in (part for part in ast.walk(tests) if isinstance(part, ast.Compare)):
         sides = [node.left, *node.comparators]
         for side in sides:
             beside = names_in(*(other for other in sides if other is not side)) & program
@@ -284,13 +158,12 @@ def judging_names(trees: list, wanted: set, program: set) -> set:
     return found & wanted
 
 
-def wraps_a_call(trees: list, name: str, program: set) -> bool:
+def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
     """Whether a function is called with what another function of the program returns."""
-    mine = [call for call in calls_in(*trees) if call.func.id == name]
+    mine = [call for call in calls_in(tests) if call.func.id == name]
     return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
 
 
-def iterated_names(trees: list) -> set:
+def iterated_names(tests: ast.AST) -> set:
     """The names of functions that loops run over: they decide how often something is tested."""
-    parts = (part for tree in trees for part in ast.walk(tree))
-    return {name for part in parts if hasattr(part, "iter") for name in names_in(part.iter)}
+    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in names_in(part.iter)}

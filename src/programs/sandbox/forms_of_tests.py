@@ -1,14 +1,14 @@
-"""Tests in Python, read and sorted."""
+"""Tests, read and sorted."""
 
 import ast
 import builtins
 import decimal
 import json
+from dataclasses import dataclass
 
-from programs.sandbox.errors import BadTests
-from programs.sandbox.judge_objects import FromProgram
+from programs.sandbox.limits import BadTests
+from programs.sandbox.tests_in_python import FromProgram
 from programs.sandbox.values import brief, encode
-from programs.sandbox.verdicts import Plan
 
 
 def long_int(text: str) -> int:
@@ -31,36 +31,32 @@ def loaded_tests(tests):
         return tests
 
 
-def lift_assert(statement: ast.stmt) -> tuple | None:
-    """Turn `assert f(literals) == literal` into a call whose result is compared here; None for anything else."""
-    try:
-        call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
-        if not isinstance(operator, ast.Eq):
-            return None
-        args = [encode(ast.literal_eval(item)) for item in call.args]
-        kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
-        return call.func.id, args, kwargs, encode(ast.literal_eval(expected)), "=="
-    except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
-        return None
+@dataclass
+class Plan:
+    """Tests in one of three forms.
+
+    Attributes:
+        kind: stdin, calls or python.
+        cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
+        least: how many tests there are at least, where they end early.
+    """
+
+    kind: str
+    cases: list
+    least: int
 
 
-def mixes_builtins(called: set, entry_point: str | None) -> bool:
-    """Whether tests call built-in functions beside the one they test: the judge then decides whose each is."""
-    built_in = {name for name in called if hasattr(builtins, name)} - {entry_point}
-    return bool(built_in and (entry_point or called - built_in))
-
-
-def read_tests(tests, entry_point: str | None, isolate: bool = True) -> Plan:
+def read_tests(tests, entry_point: str | None) -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
     try:
-        return sort_tests(tests, entry_point, isolate)
+        return sort_tests(tests, entry_point)
     except BadTests:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
 
 
-def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
+def sort_tests(tests, entry_point: str | None) -> Plan:
     """Tell the forms of tests apart."""
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
@@ -71,21 +67,42 @@ def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        statements, imports = [], FromProgram()
-        for number, source in enumerate(tests):
-            try:
-                statements += imports.visit(ast.parse(source)).body
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                if "integer string conversion" in str(error):  # a long number: the judge can read it
-                    return Plan("python", list(tests))
-                raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
-        statements = [statement for statement in statements if not isinstance(statement, ast.Pass)]
-        lifted = [lift_assert(statement) for statement in statements] if isolate else [None]
-        calls = all(lifted) and not mixes_builtins({case[0] for case in lifted}, entry_point)
-        return Plan("calls", lifted) if calls else Plan("python", list(tests))
+        return read_source(list(tests), entry_point)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
-        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests])
-    return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
+        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+    return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
+
+
+def read_source(tests: list[str], entry_point: str | None) -> Plan:
+    """Python tests; where all are asserts of calls with literals, as those calls."""
+    statements, imports = [], FromProgram()
+    for number, source in enumerate(tests):
+        try:
+            statements += imports.visit(ast.parse(source)).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if "integer string conversion" in str(error):  # a long number: the judge can read it
+                return Plan("python", tests, 1)
+            raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+    lifted = [lift_assert(statement) for statement in statements if not isinstance(statement, ast.Pass)]
+    names = {case[0] for case in lifted if case}
+    built_in = {name for name in names if hasattr(builtins, name)} - {entry_point}
+    if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
+        return Plan("calls", lifted, len(lifted))
+    asserts = (isinstance(node, ast.Assert) for statement in statements for node in ast.walk(statement))
+    return Plan("python", tests, sum(asserts))
+
+
+def lift_assert(statement: ast.stmt) -> tuple | None:
+    """Turn `assert f(literals) == literal` into a call with its result; None for anything else."""
+    try:
+        call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
+        if not isinstance(operator, ast.Eq):
+            return None
+        args = [encode(ast.literal_eval(item)) for item in call.args]
+        kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
+        return call.func.id, args, kwargs, encode(ast.literal_eval(expected)), "=="
+    except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def pair_up(tests: dict) -> list:

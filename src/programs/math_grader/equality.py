@@ -1,13 +1,13 @@
-"""Equality of values."""
+"""Equality of values and of answers."""
 
 import math
 import re
 from fractions import Fraction
 
-from programs.math_grader.reader import _Value
-from programs.math_grader.text_form import _cheap
-from programs.math_grader.values import _as_number, _minus, _words
-from programs.math_grader.vocabulary import _UNITS
+from parts.rewards.stated_answers import with_point
+from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
+from programs.math_grader.vocabulary import _UNITS, _cheap
+from programs.math_grader.worker import _WORKER
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
@@ -113,3 +113,24 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         return False
     todo += [([v.src for v in left], [v.src for v in right])] * bool(left)
     return True
+
+
+def math_equal(answer: str, gold: str) -> bool | None:
+    """Whether two final answers are the same; None if the gold answer cannot be read.
+
+    >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
+    [True, True, False, None]
+    """
+    g, a = _value(gold), _value(answer)
+    if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
+        return None
+    if "letter" in (a.kind, g.kind):
+        if a.kind == g.kind:
+            return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
+        a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
+        a = _value(with_point(answer))
+    todo: list = []
+    if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
+        return None
+    return _same(a, g, todo) and (_WORKER.ask(todo) if todo else True)
