@@ -229,8 +229,8 @@ def test_trl_trains_with_a_reward_of_one_sample(forms, tmp_path):
 @pytest.mark.parametrize("function", ["one", "one_async", "an_object"])
 def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
     out = tmp_path / "ported.py"
-    example = ["--example", '{"completion": "2", "answer": "2", "prompt": "1+1="}']
-    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, *example]
+    (tmp_path / "row.jsonl").write_text('{"answer": "2", "prompt": "1+1="}\n')
+    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, "--data", tmp_path / "row.jsonl"]
     done = run_script("create_reward_template", *flags)
     assert done.returncode == 0, done.stderr
     port = load_module(out, f"ported_{function}")
@@ -239,7 +239,7 @@ def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
         import asyncio
 
         found = asyncio.run(found)
-    assert found["score"] == 1.0 and found["applies"] == 1.0 and port.self_test() == 0
+    assert found["score"] == 1.0 and found["applies"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ one event loop
@@ -253,15 +253,11 @@ def test_a_client_of_the_module_serves_several_batches(name, function, client, s
     assert server.calls == 12
 
 
-def test_the_self_test_of_an_async_port_has_one_loop(client, tmp_path, server):
-    out, cases = tmp_path / "ported.py", []
-    for text in ("1", "22", "333"):
-        cases += ["--example", json.dumps({"completion": text, "answer": "2", "score": len(text)})]
-    done = run_script(
-        "create_reward_template", "--from", f"{client}:judge_one", "--for", "verl", "--output", out, *cases
-    )
+def test_an_async_port_is_compared_with_its_original_in_one_loop(client, tmp_path, server):
+    done = run_script("create_reward_template", "--from", f"{client}:judge_one", "--output", tmp_path / "ported.py")
     assert done.returncode == 0, done.stderr
-    assert load_module(out, "ported_client").self_test() == 0 and server.calls == 3
+    tried = json.loads(done.stdout)["tried"]
+    assert tried["same_score"] == tried["completions"] == 10 and server.calls == 20
 
 
 @pytest.mark.parametrize("name", WAYS)

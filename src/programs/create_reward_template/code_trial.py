@@ -1,4 +1,4 @@
-"""The shortest code reward, and the programs that it is tried on."""
+"""The programs that the shortest code reward is tried on."""
 
 import contextlib
 import json
@@ -12,9 +12,7 @@ import time
 from pathlib import Path
 
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import UserError, need
-from programs.create_reward_template.assembly import named
-from programs.create_reward_template.recipes import PASSES_TESTS
+from parts.foundation.messages import UserError
 
 # What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds, or leaves a
 # trace: its file @MARK@ changed, another beside it, one named @BRAND@ elsewhere, a process of that name, the output.
@@ -37,13 +35,6 @@ RIGHT_AT_0 = (
     "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
     "that compare two objects of the program, pass it a function or capture what it prints"
 )
-
-
-def passes_tests_reward(args) -> str:
-    """The text of the task passes_tests, which is TRL's form alone."""
-    need(args.target == "trl", f"got --for {args.target} with passes_tests; expected trl; try --task code")
-    gold, file = args.gold_column or "tests", Path(args.output or "my_reward.py").name
-    return named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name).replace("my_reward.py", file, 1)
 
 
 def traces(folder: Path, names: list[str]) -> list[str]:
@@ -82,7 +73,7 @@ def call_on_programs(args, codes: list[str], folder: Path) -> subprocess.Complet
         mark.parent.chmod(0o777)
         mark.chmod(0o666)
         programs.append(code.strip().replace("@MARK@", str(mark)).replace("@BRAND@", folder.name + ".x"))
-    given = json.dumps([str(Path(args.output).resolve()), args.name, args.gold_column or "tests", programs])
+    given = json.dumps([str(args.output.resolve()), args.name, args.gold_column or "tests", programs])
     about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder / "here", "timeout": TRIAL_S}
     return subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, **about)
 
