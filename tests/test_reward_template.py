@@ -5,7 +5,6 @@ import http.server
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import threading
 import time
 import types
 import warnings
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, load_module, load_script, run_script, script_env
@@ -827,19 +825,14 @@ def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
 
-# what a sandbox would be without its walls, and the names of the programs that then pay or leave a trace
-TRACES = {"file deleted", "file changed", "files left behind", "process left behind", "much output"}
-OBJECTS = {"equal to everything", "object that answers every name"}
-OPEN = TRACES | OBJECTS | {"file read", "secret of the environment", "network"}
+# what a sandbox would be without its walls, and the names of the programs that then pay
+OPEN = {"file deleted", "file changed", "file read", "files left behind", "process left behind"}
+OPEN |= {"equal to everything", "object that answers every name", "secret of the environment", "network"}
 EXITS = {"exit with success", "exit in the function"}
 BROKEN = {
-    "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting"}),
+    "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting", "much output"}),
     "no process": ("lambda jobs: [in_process(**job) for job in jobs]", OPEN),
     "a plain process": ("lambda jobs: [in_a_process(**job) for job in jobs]", OPEN | EXITS),
-    "right scores, traces left": (
-        "lambda jobs: [in_a_process(**job, seen=False) and run_code(**job) for job in jobs]",
-        TRACES,
-    ),
     "ends with the program": (
         "lambda jobs: [in_process(**job) for job in jobs if exec(job['code'], {}) is None]",
         None,
@@ -896,27 +889,6 @@ def test_a_code_reward_that_pays_hostile_programs_is_found(how, tmp_path):
         assert [*found["paid_of_them"]] == found["hostile_programs"] and pays <= {*found["paid_of_them"]}, found
     else:
         assert {*found["paid_of_them"]} == pays, found
-
-
-def test_a_file_or_process_left_elsewhere_is_found_and_removed(tmp_path):
-    folder = tmp_path / f"trial{os.getpid()}"
-    (folder / "here").mkdir(parents=True)
-    for i in "012":
-        (folder / i).mkdir()
-        (folder / i / "keep").write_text("kept")
-    assert template.traces(folder, ["a", "b", "c"]) == []
-    (folder / "0" / "keep").write_text("other")
-    (folder / "2" / "beside").touch()
-    assert template.traces(folder, ["a", "b", "c"]) == ["a", "c"]
-    elsewhere = [Path(place, f"{folder.name}.x") for place in (folder / "here", "/tmp", "/var/tmp")]
-    for path in elsewhere:
-        path.touch()
-    naming = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{folder.name}.x', 0, 0, 0); print(1, flush=True)"
-    left = subprocess.Popen([sys.executable, "-c", f"{naming}; time.sleep(60)"], stdout=subprocess.PIPE)
-    assert left.stdout.readline() == b"1\n"
-    assert template.traces(folder, []) == ["files left behind"] * 3 + ["process left behind"]
-    assert left.wait() == -9 and not any(path.exists() for path in elsewhere) and template.traces(folder, []) == []
-    left.stdout.close()
 
 
 def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, capsys):
