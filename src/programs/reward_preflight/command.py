@@ -153,7 +153,7 @@ def preflight(args) -> int:
         with environment_process(args, rows) as process:
             report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
     else:
-        with reward_process(args) as process:
+        with reward_process(args, rows) as process:
             report, show = Preflight(args, rows, process).run(), print_report
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else show)(report)

@@ -47,14 +47,6 @@ class Preflight:
         table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
         self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
         self.report |= {"profile": args.profile, "groups": {"group_size": size, "table": table}}
-        columns = {name for row in rows for name in row["columns"]}
-        for function in self.functions:
-            lacking = sorted(set(function["needs"]) - {"prompts", "completions", "completion_ids"} - columns)
-            need(
-                not lacking,
-                f"reward {function['name']} takes {', '.join(map(repr, lacking))}; got data with the columns "
-                f"{', '.join(sorted(columns)) or 'none'}; expected that column too; try a function for this data",
-            )
 
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""

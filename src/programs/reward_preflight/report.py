@@ -102,7 +102,7 @@ def score_file(args) -> int:
         where = f"{args.data}, row {row['number']}"
         need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
         pairs.append((row, text))
-    with reward_process(args) as process:
+    with reward_process(args, [row for row, _ in pairs]) as process:
         grader = Grader(process)
         results = grader.grade(pairs)
     lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
-from parts.rewards.rewards import CallFailed, CallLimits, scored_batch
+from parts.rewards.reward_forms import PerSample
+from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, scored_batch
 from programs.reward_preflight.probes import number_of
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
@@ -40,17 +40,11 @@ def bounds(text: str) -> tuple[float | None, float | None]:
 
 def describe(name: str, function, weight: float) -> dict:
     """What the checks have to know about a function."""
-    parameters = inspect.signature(function).parameters.values()
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return {
-        "name": name,
-        "weight": weight,
-        "range": declared_range(function),
-        "needs_group": bool(getattr(function, "needs_group", False)),
-        "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
-        # of a function of one sample, our trainers pass the columns that it names
-        "takes_any": isinstance(function, PerSample) or any(p.kind is p.VAR_KEYWORD for p in parameters),
-    }
+    variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    about = {"name": name, "weight": weight, "range": declared_range(function)}
+    about["needs_group"] = bool(getattr(function, "needs_group", False))
+    # of a function of one sample, our trainers pass the columns that it names
+    return about | {"takes_any": isinstance(function, PerSample) or variadic}
 
 
 def as_scores(result, count: int) -> dict:
@@ -97,19 +91,15 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
     return reply | {"changed": pickle.dumps(arguments) != before}
 
 
-def load_functions(specs: list[str]) -> tuple:
+def load_functions(specs: list[str], row: dict) -> tuple:
     """(descriptions of all that the specs name, function that answers a call); a preset stands for its functions."""
-    files, parts = [file_of(spec) for spec in specs], {}
-    for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-        name = getattr(function, "__name__", type(function).__name__)
-        while name in parts:
-            name += "_2"
-        parts[name] = as_reward(function), weight
+    files, reward = [file_of(spec) for spec in specs], Reward(specs)
+    check_columns(reward.functions, row, tuple(TRL_EXTRAS))
 
     def answer(name: str, arguments: dict) -> dict:
-        return call_once(parts[name][0], arguments, files, CallLimits())
+        return call_once(reward.functions[name], arguments, files, reward.limits)
 
-    return [describe(name, *part) for name, part in parts.items()], answer
+    return [describe(name, function, reward.weights[name]) for name, function in reward.functions.items()], answer
 
 
 def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
@@ -224,10 +214,11 @@ class OwnProcess:
         self.trace.close()
 
 
-def reward_process(args) -> OwnProcess:
-    """The process of the rewards."""
-    files = [file_of(spec) for spec in args.reward]
-    return OwnProcess("rewards", f"reward {', '.join(args.reward)}", {"specs": args.reward}, files, args.timeout_s)
+def reward_process(args, rows: list[dict]) -> OwnProcess:
+    """The process of the rewards, which need the columns of these rows."""
+    row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
+    files, subject = [file_of(spec) for spec in args.reward], f"reward {', '.join(args.reward)}"
+    return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)
 
 
 def file_of(spec: str) -> str:
