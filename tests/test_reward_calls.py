@@ -208,8 +208,8 @@ def test_a_column_that_one_sample_needs_must_be_there(forms):
 @pytest.mark.parametrize("function", ["one", "one_async", "an_object"])
 def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
     out = tmp_path / "ported.py"
-    example = ["--example", '{"completion": "2", "answer": "2", "prompt": "1+1="}']
-    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, *example]
+    (tmp_path / "row.jsonl").write_text('{"answer": "2", "prompt": "1+1="}\n')
+    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, "--data", tmp_path / "row.jsonl"]
     done = run_script("create_reward_template", *flags)
     assert done.returncode == 0, done.stderr
     port = load_module(out, f"ported_{function}")
@@ -218,7 +218,7 @@ def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
         import asyncio
 
         found = asyncio.run(found)
-    assert found["score"] == 1.0 and found["applies"] == 1.0 and port.self_test() == 0
+    assert found["score"] == 1.0 and found["applies"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ one event loop
@@ -230,6 +230,13 @@ def test_a_client_of_the_module_serves_several_batches(name, function, client, s
     for _ in range(3):
         assert call(name, f"{client}:{function}") == [1.0, 1.0, 2.0, 1.0]
     assert server.calls == 12
+
+
+def test_an_async_port_is_compared_with_its_original_in_one_loop(client, tmp_path, server):
+    done = run_script("create_reward_template", "--from", f"{client}:judge_one", "--output", tmp_path / "ported.py")
+    assert done.returncode == 0, done.stderr
+    tried = json.loads(done.stdout)["tried"]
+    assert tried["same_score"] == tried["completions"] == 10 and server.calls == 20
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -107,8 +107,20 @@ def files(tmp_path_factory):
 @pytest.fixture
 def stand_in(files, monkeypatch):
     """The judge of the generated file's own test, as a server; files that are loaded now ask it."""
-    handler = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").StandIn
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    judge = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").stand_in
+
+    class StandIn(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            reply = judge(body["messages"][0]["content"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"choices": [{"message": {"content": reply}}]}).encode())
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -129,7 +141,7 @@ def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_i
 
     path = files[task, contract]
     manager = load_reward_manager(config_of(path), tokenizer)
-    assert type(manager) is NaiveRewardManager and manager.is_async_reward_score == (task == "llm_judge")
+    assert type(manager) is NaiveRewardManager and not manager.is_async_reward_score
     cases = load_module(path, f"script_cases_{next(numbers)}").CASES
     rows = dataset_rows(tmp_path, [in_data(row) for _, row, _ in cases], tokenizer)
     for (text, columns, expected), row in zip(cases, rows, strict=True):
@@ -148,7 +160,7 @@ def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
     path.write_text(files["math", "verl"].read_text())
     with pytest.raises(RuntimeError, match="Error loading module") as caught:
         get_custom_reward_fn(config_of(path))
-    assert "try copying scripts/math_grader.py" in str(caught.value.__cause__)
+    assert "math_grader.py; expected the file" in str(caught.value.__cause__)
 
 
 def test_a_batch_of_rows_makes_one_tensor(files, tokenizer, tmp_path):
@@ -178,13 +190,14 @@ VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locat
 )
 def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold):
     source = VERL_OWN / f"{file}.py"
-    example = {"completion": texts[0], "answer": gold}
+    row = {"answer": gold}
     if file == "search_r1_like_qa_em":  # its ground truth is an object, so rows of verl's form are needed
         gold = {"target": ["Paris"]}
-        example = {"completion": texts[0], "reward_model": {"ground_truth": gold}}
+        row = {"reward_model": {"ground_truth": gold}}
     flags = ["--from", f"{source}:compute_score", "--output", str(tmp_path / "port.py")]
     flags += ["--gold_column", "reward_model"] if isinstance(gold, dict) else []
-    assert template.main([*flags, "--example", json.dumps(example)]) == 0
+    (tmp_path / "row.jsonl").write_text(json.dumps(row))
+    assert template.main([*flags, "--data", str(tmp_path / "row.jsonl")]) == 0
     module = load_module(tmp_path / "port.py", f"script_port_{next(numbers)}")
     original = load_module(source, f"script_original_{next(numbers)}").compute_score
     given = [original(solution_str=text, ground_truth=gold) for text in texts]
@@ -355,15 +368,16 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
     rounded = 2.0 ** -launcher.bits_of(composed().actor_rollout_ref.rollout.n)
     assert got == pytest.approx(ours, rel=rounded, abs=1e-12)
 
-    example = ["--example", json.dumps({"completion": texts[0], **columns})]
+    (tmp_path / "row.jsonl").write_text(json.dumps(row))
+    data = ["--data", str(tmp_path / "row.jsonl")]
     port = tmp_path / "port.py"
     if name in NEED_IDS:
-        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *example]) == 2
+        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *data]) == 2
         assert "which requires completion_ids; verl gives none" in capsys.readouterr().err and not port.exists()
         return
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *example]) == 0
+        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *data]) == 0
         manager = load_reward_manager(config_of(port), tokenizer)
         results = [scored(manager, tokenizer, loaded, text) for text in texts]
     assert [result["reward_score"] for result in results] == pytest.approx(ours, rel=rounded, abs=1e-12)
