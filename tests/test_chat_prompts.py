@@ -16,8 +16,7 @@ from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError
-from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.run import make_requests
+from programs.evaluation.requests import add_shots, encode_pair, encode_rendered, make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
 
@@ -261,8 +260,8 @@ def test_without_a_template_the_text_goes_on_too():
 
 def test_an_evaluation_without_a_template_goes_on_too():
     chat = [QUESTION, {"role": "assistant", "content": "It is"}]
-    assert add_shots(None, chat, [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\nIt is"
-    assert add_shots(None, chat[:1], [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\n"
+    assert add_shots(chat, [], "", chat=False) == "What is 2 + 3?\nIt is"
+    assert add_shots(chat[:1], [], "", chat=False) == "What is 2 + 3?\n"
 
 
 def test_solutions_go_on_with_it():

@@ -13,12 +13,12 @@ from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.reading.paired_tests import Values, compare_values, summarize
 from parts.sampling.sampling import HFEngine
-from programs.evaluation.command import main
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.local_model import LocalModel
 from programs.evaluation.prefix_engine import PrefixEngine
+from programs.evaluation.requests import Request
+from programs.evaluation.run import main
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Request
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config as TrainConfig

@@ -18,8 +18,7 @@ from programs.selfcheck.conversation_checks import (
     turn_state,
     turn_template,
 )
-from programs.selfcheck.partial import load_trainer
-from programs.selfcheck.subject import Subject
+from programs.selfcheck.loading import load_trainer
 
 PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
@@ -66,10 +65,9 @@ def results(trainer, *flags) -> dict[str, tuple]:
         trainer.module.load_models = lambda config: page_models()
     assert not trainer.parse([*flags])
     trainer.load()
-    subject = Subject(trainer, [])
     for check in CHECKS:
         try:
-            found[check.__name__] = check(subject)
+            found[check.__name__] = check(trainer)
         except (Exception, SystemExit) as error:
             found[check.__name__] = False, f"{type(error).__name__}: {error}"
     return found
@@ -96,14 +94,6 @@ def test_a_listed_change_of_the_page_passes(inputs, tmp_path, start):
     assert all(passed for passed, _ in found.values()), found
 
 
-def test_another_name_for_the_look_at_the_template_passes(inputs, tmp_path):
-    """A copy may look at the template in its rollout, under a name of its own."""
-    played = "    talks = play(config, models, make, rows, greedy)\n"
-    pairs = [("    check_template(models)\n", ""), ("def check_template(models):", "def look(models):")]
-    pairs.append((played, f"    look(models)\n{played}"))
-    assert not failed(results(edited(tmp_path, pairs), *inputs))
-
-
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_path):
     """One object may serve many conversations, as long as one has ended before the next one begins."""
     old = """    talks = play(config, models, make, rows, greedy)
@@ -125,19 +115,19 @@ def ppo(inputs):
         [*inputs, "--eval_data", inputs[3], "--allow_overlap", "--max_new_tokens", "12", "--device", "cpu"]
     )
     trainer.load()
-    return Subject(trainer, [])
+    return trainer
 
 
 def test_ppo_train_passes(ppo):
     found = {check.__name__: check(ppo) for check in CHECKS}
     assert all(passed for passed, _ in found.values()), found
-    scores, parts = ppo.trainer.scores([])
+    scores, parts = ppo.played()
     assert set(parts) == {"environment"} and set(scores) <= {0.0, 0.5, 1.0} and len(scores) == 8
 
 
 def test_a_template_that_takes_tools_only_is_no_fault(ppo, monkeypatch):
     """The conversations of the checks need a reply, which the run does not."""
-    monkeypatch.setattr(type(ppo.trainer), "talks", False)
+    monkeypatch.setattr(type(ppo), "talks", False)
     monkeypatch.setattr(ppo.models.tokenizer, "chat_template", FORGETFUL + ppo.models.tokenizer.chat_template)
     for check in CHECKS:
         passed, text = check(ppo)
@@ -253,11 +243,6 @@ FAULTS = {
         r"a template that drops what was thought is not noticed: turn 3 of conversation 1 goes on from '.*<think>Th",
         [(COMPARED, "if False:")],
     ),
-    "nothing looks at the template": (
-        {"turn_template"},
-        r"^check_template is there, but nothing calls it",
-        [("    check_template(models)\n", "")],
-    ),
     "an answer that was cut off has no end": (
         {"turn_template"},
         r"turn 3 of conversation 1 goes on from '.*where the template writes '.*<\|end\|><\|user\|>",
@@ -313,10 +298,3 @@ def test_a_template_that_the_page_refuses_is_bad_input(inputs, tmp_path, capsys)
     file.write_text(FORGETFUL + file.read_text(encoding="utf-8"))
     assert load_script("selfcheck").main([str(PAGE), *inputs, "--model", str(tmp_path / "model")]) == 2
     assert "error: chat template: it writes" in capsys.readouterr().err
-
-
-def test_conversations_leave_nothing_behind(inputs, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    results(PAGE, *inputs)
-    assert not [*tmp_path.iterdir()]

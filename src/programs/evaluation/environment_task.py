@@ -23,8 +23,10 @@ from parts.reading.paired_tests import Values
 from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import shared_out
 from programs.evaluation.cache import ResultCache
+from programs.evaluation.requests import Request
+from programs.evaluation.rows import PROMPT_COLUMNS
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import PROMPT_COLUMNS, Request, Task, mean_values, pass_values, read_ks
+from programs.evaluation.tasks import Task, mean_values, pass_values, read_ks
 
 
 class EnvironmentTask(Task):
@@ -33,6 +35,8 @@ class EnvironmentTask(Task):
     name = "environment"
     plays = True
     options: ClassVar[dict] = {"k": ""}
+    neutral = ("turns", "calls", "tool_seconds", "length_tokens")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"limit_frac": False}
     definition = (
         "score: get_reward and the reward functions with their weights; accuracy: 1 or more by the first of them, and "
         "what pass@k counts; failure_frac: share of tool calls; limit_frac: ended by max_turns or by the tokens"
@@ -40,10 +44,8 @@ class EnvironmentTask(Task):
 
     def check(self):
         super().check()
-        need(
-            self.config.environment,
-            "got the task environment without an environment; expected a class; try --environment FILE.py:Class",
-        )
+        given = self.config.environment
+        need(given, "got the task environment without one; expected a class; try --environment FILE.py:Class")
         self.ks, self.tried = read_ks(self), set()
         self.environments, self.reward = load_scored(self.config)
 
@@ -89,9 +91,7 @@ class EnvironmentTask(Task):
 
     def values_of(self, records: list[list[dict]]) -> dict:
         """Values of each metric over the rows."""
-        values = mean_values(records, lower=("limit_frac",))
-        for name in ("turns", "calls", "tool_seconds"):
-            values[name] = dataclasses.replace(values[name], higher_is_better=None)
+        values = mean_values(records, self.directions)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
         values["failure_frac"] = Values(failed, calls, higher_is_better=False)
@@ -143,7 +143,7 @@ def conversation_record(model, conversation: Conversation, scores: dict, weights
         "length_tokens": sum(conversation.response_mask),
     }
     return {
-        "text": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
+        "completion": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
         "tokens": sum(conversation.response_mask),
         "finish": conversation.ended_by,
         "metrics": metrics,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import math
 import time
 from pathlib import Path
@@ -28,15 +29,31 @@ from parts.rewards.user_code import visible_text
 from parts.running.fit import USABLE_SHARE, gib, memory_for_each
 from parts.running.memory import PassShape, attention_kind, sampling_bytes, shape_of
 from parts.sampling.sampling import TurnSampler
-from programs.evaluation.extraction import cut_at
 from programs.evaluation.prefix_engine import PREFIX_MIN, PrefixEngine, common_prefix
-from programs.evaluation.run import evaluation_template
+from programs.evaluation.requests import Request, cut_at
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Request, fingerprint
 
 NOT_FINITE = "try --precision fp32, or another checkpoint"
 LOGITS_AT_ONCE = 2**26
 PROMPT = 256  # tokens of a prompt, as batches are reckoned
+
+
+def fingerprint(source: str, full: int = 2**32) -> str:
+    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    total = hashlib.sha256()
+    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
+    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
+        size, block = path.stat().st_size, 2**20
+        total.update(f"{path.name} {size}".encode())
+        with path.open("rb") as f:
+            if size <= full:
+                total.update(hashlib.file_digest(f, "sha256").digest())
+                continue
+            total.update(str(path.stat().st_mtime_ns).encode())
+            for i in range(256):
+                f.seek(max(0, size - block) * i // 255)
+                total.update(f.read(block))
+    return total.hexdigest()[:16]
 
 
 class LocalModel:
@@ -51,17 +68,12 @@ class LocalModel:
         self.parameters = sum(p.numel() for p in self.model.parameters())
         folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
-        text = self.model.config.get_text_config()
-        positions = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
-        limits = [
-            *positions,
-            self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None,
-            2048,
-        ]
+        text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
+        limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
+        limits += [longest if longest < 10**12 else None, 2048]
         self.max_length = config.max_length or next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
-        ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None}
-        self.eos_ids = sorted(ends)
+        self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
@@ -90,7 +102,7 @@ class LocalModel:
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(AutoModelForCausalLM, source, base, **options))
             tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(source, base))
-            give_template(tokenizer, evaluation_template(self.config))
+            give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)

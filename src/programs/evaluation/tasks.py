@@ -1,11 +1,8 @@
 """What a task is; generation, mathematics, code."""
 
-import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from parts.data.pass_rates import pass_at_k
@@ -13,18 +10,60 @@ from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError, need, suggest
 from parts.reading.paired_tests import Values
 from parts.rewards.user_code import user_text
-from programs.evaluation.extraction import (
-    FORMATS,
-    extract_flexible,
-    extract_strict,
-    gsm8k_form,
-    has_format,
-    ngram_share,
-)
-from programs.evaluation.rows_and_siblings import first_of, sibling
+from programs.evaluation.rows import PROMPT_COLUMNS, first_of, sibling
 from programs.evaluation.settings import Config
 
-PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
+FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))
+
+
+def extract_strict(text: str) -> str:
+    """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
+    matches = STRICT.findall(text)
+    return matches[0].strip() if matches else "[invalid]"
+
+
+def extract_flexible(text: str) -> str:
+    """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
+    matches = FLEXIBLE.findall(text)
+    return next(part for part in matches[-1] if part).strip() if matches else "[invalid]"
+
+
+def gsm8k_form(text: str) -> str:
+    """What lm-evaluation-harness compares: without `,`, `$`, all up to the last `#### ` and a final point, lower case.
+
+    >>> gsm8k_form("2+2=4\\n#### $1,004.")
+    '1004'
+    """
+    for pattern in IGNORED:
+        text = pattern.sub("", text)
+    return text.lower()
+
+
+def ngram_share(words: list[str], size: int) -> float | None:
+    """Distinct n-grams divided by n-grams (Li 2016); None for a text of fewer than `size` words."""
+    grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
+    return len(set(grams)) / len(grams) if grams else None
+
+
+def has_format(text: str, name: str) -> bool:
+    """Whether a completion has one of FORMATS."""
+    if name == "json":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return True
+    return bool(FORMATS[name].fullmatch(text.strip()))
+
+
+FORMATS = {
+    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
+    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
+    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
+    "json": None,
+}
 
 
 class Task:
@@ -37,8 +76,10 @@ class Task:
     name = "task"
     logprobs = False  # scored by log-probs instead of completions
     plays = False  # scored by conversations
+    asks = True  # has prompts
     options: ClassVar[dict] = {}  # option: default, whose type the option has
     definition = ""
+    directions: ClassVar[dict] = {}  # whether higher is better, None for neither, where that is not so
 
     def __init__(self, text: str, config: Config):
         self.label, self.config = text, config
@@ -92,6 +133,13 @@ class Task:
         need(value is not None, f"task {self.name} got columns {', '.join(row)}; expected one of {', '.join(names)}")
         return value
 
+    def as_question(self, row: dict):
+        """The prompt of a row, where option `template` or its column says so as `Question: …`."""
+        prompt, template = Task.question(self, row), self.settings["template"]
+        if template == "auto":
+            template = "plain" if "prompt" in row else "question"
+        return prompt if template == "plain" else f"Question: {user_text(prompt)}\nAnswer:"
+
     def unused(self, row: dict) -> dict:
         """The columns of a row that the task does not use beside its question."""
         return row
@@ -102,20 +150,24 @@ class Task:
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
         """Records and values of all rows."""
         records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
-        return records, mean_values(records)
+        return records, mean_values(records, self.directions)
 
     def score_one(self, row: dict, out: dict) -> dict:
         """{"metrics": {name: number or None}, "extracted", "reason"} of one completion."""
-        raise TypeError(f"{type(self).__name__} scores no single completion")
+        raise NotImplementedError
 
 
-def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
-    """Values of each metric in the records: a row's is the mean over its samples that have one."""
-    names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
-    for name in names:
-        values_by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
-        better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
-        values[name] = Values([sum(x) / len(x) if x else None for x in values_by_row], higher_is_better=better)
+def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
+    """Values of each metric in the records: a row's is the mean over its samples that have one.
+
+    Args:
+        directions: whether higher is better, None for neither, of the metrics for which it is not so.
+    """
+    values = {}
+    for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
+        by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        means = [sum(x) / len(x) if x else None for x in by_row]
+        values[name] = Values(means, higher_is_better=(directions or {}).get(name, True))
     return values
 
 
@@ -124,16 +176,14 @@ class Generation(Task):
 
     name = "generation"
     options: ClassVar[dict] = {"format": ""}
+    neutral = ("length_tokens", "length_characters", "distinct_1", "distinct_2", "distinct_3", "repetition_4")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"truncated": False, "empty": False}
     definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
 
     def check(self):
         super().check()
         if self.settings["format"]:
             self.option("format", FORMATS)
-
-    def score(self, rows, outputs):
-        records, _ = super().score(rows, outputs)
-        return records, mean_values(records, lower=("truncated", "empty"))
 
     def score_one(self, row, out):
         text, words = out["text"], out["text"].split()
@@ -165,10 +215,7 @@ class Math(Task):
         self.ks = read_ks(self)
 
     def question(self, row):
-        prompt, template = super().question(row), self.settings["template"]
-        if template == "gsm8k" or (template == "auto" and "prompt" not in row):
-            return f"Question: {user_text(prompt)}\nAnswer:"
-        return prompt
+        return self.as_question(row)
 
     def stops(self, chat):
         return ["Question:", "</s>", "<|im_end|>"]
@@ -279,44 +326,3 @@ class Code(Task):
         passed = float(verdict.all_passed) if usable else None
         reason = f"{verdict.status}: {verdict.passed} of {verdict.total} tests; {verdict.detail}"
         return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
-
-
-@dataclass
-class Request:
-    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
-
-    ids: list[int]
-    scored: list[int] | None = None
-    stops: list[str] = field(default_factory=list)
-    limit: int = 0  # most new tokens
-    sample: int = 0  # which of the n completions
-    prompt: object = None  # text or messages, for servers
-    given: str | None = None  # the completion itself, with --completion_column
-    cut: bool = False  # the beginning did not fit the context
-
-    def key(self) -> str:
-        """What the result depends on, besides model and settings."""
-        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-
-    def seed(self) -> int:
-        """A number that depends on the prompt only."""
-        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
-
-
-def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
-    total = hashlib.sha256()
-    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
-    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
-        with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
-    return total.hexdigest()[:16]

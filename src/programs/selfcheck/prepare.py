@@ -2,14 +2,14 @@
 
 import copy
 import dataclasses
-import time
 
 from parts.foundation.messages import UserError, say
 from programs.selfcheck.oracle import own_logprobs
-from programs.selfcheck.subject import PROBE_TOKENS, PROBES, Subject, networks
+from programs.selfcheck.trainer import PROBES, Trainer, networks
 
 ENOUGH = 20_000_000  # parameters that a cut has to save; a model that saves fewer is checked whole
 TOKENS = 4096  # of the vocabulary
+PROBE_TOKENS = 64  # of the prompts of probes
 
 
 @dataclasses.dataclass
@@ -68,16 +68,18 @@ def cut_of(model: str) -> Cut:
 def cuts_for(settings) -> dict[str, Cut]:
     """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
     models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
-    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
+    if teacher:
+        models["teacher"] = teacher[0] if isinstance(teacher, list) else teacher
+    if getattr(settings, "rollout_engine", "") == "vllm" or (isinstance(teacher, list) and len(teacher) > 1):
+        return {}
     try:
-        single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
-        cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
+        cuts = {name: cut_of(model) for name, model in models.items()}
     except OSError:  # no such model, which the trainer tells best
         return {}
     except Exception as error:  # an architecture that differs
         say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
         return {}
-    return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
+    return cuts if cuts["model"].saved >= ENOUGH else {}
 
 
 def on_cuts(settings, cuts: dict[str, Cut], folder: str):
@@ -87,24 +89,11 @@ def on_cuts(settings, cuts: dict[str, Cut], folder: str):
     logging.set_verbosity_error()  # it names the layers that a cut leaves out
     written = {name: cut.write(f"{folder}/{name}") for name, cut in cuts.items()}
     if isinstance(getattr(settings, "teacher", ""), list):
-        written["teacher"] = [written["teacher"]]
+        written["teacher"] = [written["teacher"]] * bool(settings.teacher)
     return dataclasses.replace(settings, **written)
 
 
-def expected_seconds(cut: Cut) -> float:
-    """About how long the checks of a cut model take here, by the time of one product of matrices."""
-    import torch
-
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    a, b, times = torch.ones(64, 1024, device=device), torch.ones(1024, 4096, device=device), []
-    for _ in range(5):
-        started = time.perf_counter()
-        (a @ b).sum().item()
-        times.append(time.perf_counter() - started)
-    return 8 + 25 * min(times) / b.numel() * cut.parameters
-
-
-def prepare(trainer) -> Subject:
+def prepare(s: Trainer) -> None:
     """Load everything through the trainer, and make the sequences on which it is checked.
 
     Prompts of a model that was cut get ids that it has.
@@ -112,18 +101,18 @@ def prepare(trainer) -> Subject:
     Raises:
         UserError: for what keeps the checks from starting.
     """
+    s.moved = 0.0
     try:
-        trainer.load()
-        for row in trainer.rows if trainer.on_cut else []:
-            size = trainer.models.policy.get_input_embeddings().weight.shape[0]
-            row["prompt_ids"] = [i % size for i in row["prompt_ids"]]
-        subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
-        subject.initial = own_logprobs(subject)
-    except trainer.user_errors as error:
+        s.load()
+        if s.on_cut:
+            size = s.models.policy.get_input_embeddings().weight.shape[0]
+            s.rows = [row | {"prompt_ids": [i % size for i in row["prompt_ids"]]} for row in s.rows]
+        s.probes = make_probes(s.rows, s.takes_holes)
+        s.initial = own_logprobs(s)
+    except s.user_errors as error:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
-    return subject
 
 
 def make_probes(rows: list[dict], holes: bool) -> list[dict]:
@@ -145,13 +134,13 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
     return probes
 
 
-def move(s: Subject) -> None:
+def move(s: Trainer) -> None:
     """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
     import torch
 
     scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
     for attempt in range(8):
-        generator = torch.Generator(s.trainer.device).manual_seed(attempt)
+        generator = torch.Generator(s.device).manual_seed(attempt)
         with torch.no_grad():
             for p in (p for network in networks(s.models) for p in network.parameters() if p.requires_grad):
                 size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
@@ -161,4 +150,4 @@ def move(s: Subject) -> None:
         if s.moved >= enough:
             break
         scale *= 2
-    s.trainer.weights_changed()
+    s.weights_changed()
