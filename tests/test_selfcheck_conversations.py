@@ -10,20 +10,19 @@ import pytest
 from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script
 from test_multi_turn_template import CHANGES
 
-from programs.selfcheck.conversation_checks import (
-    FORGETFUL,
-    turn_ids,
-    turn_mask,
-    turn_rewards,
-    turn_state,
-    turn_template,
-)
+from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.loading import load_trainer
 
 PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
-CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
-NAMES = {check.__name__ for check in CHECKS}
+NAMES = {check.__name__ for check in TURN_CHECKS}
+# drops what was thought in all answers, put before a template's own text
+FORGETFUL = (
+    "{%- set kept = namespace(messages=[]) -%}{%- for m in messages -%}{%- if m.role == 'assistant' and m.content is "
+    "string -%}{%- set kept.messages = kept.messages + [dict(m, content=m.content.split('</think>')[-1].lstrip())] -%}"
+    "{%- else -%}{%- set kept.messages = kept.messages + [m] -%}{%- endif -%}{%- endfor -%}"
+    "{%- set messages = kept.messages -%}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def results(trainer, *flags) -> dict[str, tuple]:
         trainer.module.load_models = lambda config: page_models()
     assert not trainer.parse([*flags])
     trainer.load()
-    for check in CHECKS:
+    for check in TURN_CHECKS:
         try:
             found[check.__name__] = check(trainer)
         except (Exception, SystemExit) as error:
@@ -85,7 +84,6 @@ def test_the_page_passes_and_says_what_it_saw(inputs):
     found = results(PAGE, *inputs)
     assert all(passed for passed, _ in found.values()), found
     assert "9 answers of 4 conversations are as sampled; 9 of them, encoded anew, are other ids" in found["turn_ids"][1]
-    assert "drops what was thought is refused" in found["turn_template"][1]
 
 
 @pytest.mark.parametrize("start", CHANGES)
@@ -119,9 +117,9 @@ def ppo(inputs):
 
 
 def test_ppo_train_passes(ppo):
-    found = {check.__name__: check(ppo) for check in CHECKS}
+    found = {check.__name__: check(ppo) for check in TURN_CHECKS}
     assert all(passed for passed, _ in found.values()), found
-    scores, parts = ppo.played()
+    scores, parts = ppo.scores([])
     assert set(parts) == {"environment"} and set(scores) <= {0.0, 0.5, 1.0} and len(scores) == 8
 
 
@@ -129,7 +127,7 @@ def test_a_template_that_takes_tools_only_is_no_fault(ppo, monkeypatch):
     """The conversations of the checks need a reply, which the run does not."""
     monkeypatch.setattr(type(ppo), "talks", False)
     monkeypatch.setattr(ppo.models.tokenizer, "chat_template", FORGETFUL + ppo.models.tokenizer.chat_template)
-    for check in CHECKS:
+    for check in TURN_CHECKS:
         passed, text = check(ppo)
         assert passed is None and text.startswith("checked with an environment that replies, for which the chat templ")
 
@@ -238,11 +236,6 @@ FAULTS = {
             )
         ],
     ),
-    "a template that drops thoughts is not noticed": (
-        {"turn_template"},
-        r"a template that drops what was thought is not noticed: turn 3 of conversation 1 goes on from '.*<think>Th",
-        [(COMPARED, "if False:")],
-    ),
     "an answer that was cut off has no end": (
         {"turn_template"},
         r"turn 3 of conversation 1 goes on from '.*where the template writes '.*<\|end\|><\|user\|>",
@@ -263,10 +256,6 @@ PPO_FAULTS = {
     "leaked words of the environment": (
         "turn_mask",
         [("conversation.response_mask += [0] *", "conversation.response_mask += [1] *")],
-    ),
-    "a template that drops thoughts is not noticed": (
-        "turn_template",
-        [("    fault = problem(bridge)\n", '    fault = ""\n')],
     ),
 }
 

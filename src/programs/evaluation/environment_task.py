@@ -26,7 +26,7 @@ from programs.evaluation.cache import ResultCache
 from programs.evaluation.requests import Request
 from programs.evaluation.rows import PROMPT_COLUMNS
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Task, mean_values, pass_values, read_ks
+from programs.evaluation.tasks import Task, mean_values, pass_values
 
 
 class EnvironmentTask(Task):
@@ -35,6 +35,7 @@ class EnvironmentTask(Task):
     name = "environment"
     plays = True
     options: ClassVar[dict] = {"k": ""}
+    passes = "accuracy"
     neutral = ("turns", "calls", "tool_seconds", "length_tokens")
     directions: ClassVar[dict] = dict.fromkeys(neutral) | {"limit_frac": False}
     definition = (
@@ -43,10 +44,9 @@ class EnvironmentTask(Task):
     )
 
     def check(self):
-        super().check()
         given = self.config.environment
         need(given, "got the task environment without one; expected a class; try --environment FILE.py:Class")
-        self.ks, self.tried = read_ks(self), set()
+        self.tried = set()
         self.environments, self.reward = load_scored(self.config)
 
     def example(self, row: dict) -> dict:
@@ -65,13 +65,11 @@ class EnvironmentTask(Task):
 
     def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
         """(examples that were played, the records of their conversations, answers that came from the cache)."""
-        limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
-        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
+        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
         setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
-        source = self.settings["data"] or config.data
-        examples = playable_rows(config, setup, list(map(self.example, rows)), source)
+        examples = playable_rows(config, setup, list(map(self.example, rows)), self.source)
         each = [{**example, "sample": i} for example in examples for i in range(config.n)]
         cache = ResultCache(config, model, "conversation")
         try:
@@ -95,7 +93,7 @@ class EnvironmentTask(Task):
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
         values["failure_frac"] = Values(failed, calls, higher_is_better=False)
-        return values | pass_values(records, "accuracy", self.ks)
+        return values | pass_values(records, self.passes, self.ks)
 
 
 def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
@@ -105,11 +103,8 @@ def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
     generate = model.turns()
 
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        samples = [examples[number]["sample"] for number in numbers]
-        asked = [
-            Request(ids=ids, sample=sample, limit=config.max_new_tokens)
-            for ids, sample in zip(prompts, samples, strict=True)
-        ]
+        pairs = zip(prompts, numbers, strict=True)
+        asked = [Request(ids, sample=examples[n]["sample"], limit=config.max_new_tokens) for ids, n in pairs]
         outputs = [cache.rows.get(request.key()) for request in asked]
         missing = [i for i, output in enumerate(outputs) if output is None]
         cache.hits += len(asked) - len(missing)

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 from parts.data.chat import give_template
-from parts.data.prompts import encode_text
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
 from parts.foundation.processes import THREADS
@@ -87,7 +86,7 @@ class LocalModel:
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
             settle_logits(config, self.models)
-        self.budget, self.tokens, self.load_s = self.tokens_at_once(), 0, time.perf_counter() - started
+        self.budget, self.load_s = self.tokens_at_once(), time.perf_counter() - started
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
@@ -122,10 +121,6 @@ class LocalModel:
         say(f"batches of {tokens:,} tokens: {gib(tokens * row + pieces)} of {gib(machine['free'])} GiB")
         return tokens
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a plain text."""
-        return encode_text(self.tokenizer, text)
-
     @functools.cached_property
     def engine(self) -> PrefixEngine:
         """Who samples; made where it is needed, as it measures what the cache can do."""
@@ -140,34 +135,27 @@ class LocalModel:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
         waiting = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
         while waiting:
-            count = max(1, self.budget // max(1, sizes[waiting[0]]))
+            count, begin, failed = max(1, self.budget // max(1, sizes[waiting[0]])), time.perf_counter(), ""
             rows = waiting[: min(count, self.config.batch_size or count)]
-            failed, begin = None, time.perf_counter()
             try:
                 run(rows)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 failed = str(error).split("\n")[0][:200]
-            if failed is None:
+            if not failed:
                 THREADS.after(time.perf_counter() - begin)
                 del waiting[: len(rows)]
                 continue
             size = sizes[rows[0]]
-            advice = "try a lower --max_new_tokens or --max_length, or --precision bf16"
-            need(
-                len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); expected room; {advice}"
-            )
+            advice = "expected room; try a lower --max_new_tokens or --max_length, or --precision bf16"
+            need(len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); {advice}")
             self.budget = len(rows) // 2 * size
             say(f"out of memory on {len(rows)} sequences; going on with batches of {len(rows) // 2}")
-            self.free_memory()
+            if self.device.type == "cuda":
+                import torch
 
-    def free_memory(self) -> None:
-        """Give cached blocks back to the device."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
+                torch.cuda.empty_cache()
 
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
         """Complete each request and call done(index, output) as its batch ends.
@@ -209,7 +197,6 @@ class LocalModel:
 
     def finished(self, request: Request, ids: list[int]) -> dict:
         """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
-        self.tokens += len(ids)
         ended = bool(ids) and ids[-1] in self.eos_ids
         end, ids = (ids[-1:], ids[:-1]) if ended else ([], ids)
         whole = visible_text(self.tokenizer, ids, self.eos_ids)
@@ -225,48 +212,46 @@ class LocalModel:
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
-        import torch
-
         # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
         groups: dict[tuple, list[int]] = {}
         for i, r in enumerate(requests):
             groups.setdefault(tuple((r.ids + r.scored)[-(self.max_length + 1) : -1]), []).append(i)
-        kept = {read: max(len(requests[i].scored) for i in members) for read, members in groups.items()}
-        heads = [list(read[: len(read) - kept[read] + 1]) for read in groups if len(read) < self.max_length]
-        unique = list(groups)  # texts that fill the context share no beginning with the others
-
-        def run(rows: list[int]) -> None:
-            reads = [unique[row] for row in rows]
-            shares = shared and all(len(read) < self.max_length for read in reads)
-            with torch.no_grad():
-                self.logprob_batch(reads, [groups[read] for read in reads], requests, shares, done)
-
+        reads, heads = list(groups), []
+        for read, members in groups.items():
+            if len(read) < self.max_length:  # texts that fill the context share no beginning with the others
+                heads.append(list(read[: len(read) + 1 - max(len(requests[i].scored) for i in members)]))
         shared = len(heads) > 1 and len(common_prefix(heads)) >= PREFIX_MIN
         if shared:
             self.engine.share(heads)
-        self.in_batches([len(read) for read in unique], run)
 
-    def logprob_batch(self, reads, members, requests: list[Request], shares: bool, done) -> None:
-        """`logprob` for rows that fit memory at once; pads stand on the right, where nothing looks at them."""
+        def run(rows: list[int]) -> None:
+            batch = {reads[row]: groups[reads[row]] for row in rows}
+            shares = shared and all(len(read) < self.max_length for read in batch)
+            self.logprob_batch(batch, requests, shares, done)
+
+        self.in_batches(list(map(len, reads)), run)
+
+    def logprob_batch(self, batch: dict, requests: list[Request], shares: bool, done) -> None:
+        """`logprob` for {tokens: requests} that fit memory at once; pads stand on the right, where nothing looks."""
         import torch
 
-        rows, mask, cache = [list(read) for read in reads], None, None
+        rows, mask, cache = list(map(list, batch)), None, None
         if shares:
             rows, mask, cache = self.engine.behind_prefix(rows)
         width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
         real = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
-        if cache:
-            hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
-        else:
-            hidden = plain_states(self.model, ids, real)
         chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
-        for row, (r, m) in enumerate(zip(rows, members, strict=True)):
-            for i in m:
-                scored = torch.tensor(requests[i].scored, device=self.device)
-                states = hidden[row, len(r) - len(scored) : len(r)]
-                nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), states, scored, 1.0, chunk)
-                total = float(nats.to(widest_float(nats.device)).sum())
-                need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
-                done(i, {"logprob": total, "count": len(scored)})
-        self.tokens += sum(map(len, rows))
+        with torch.no_grad():
+            if cache:
+                hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
+            else:
+                hidden = plain_states(self.model, ids, real)
+            for states, row, members in zip(hidden, rows, batch.values(), strict=True):
+                for i in members:
+                    scored = torch.tensor(requests[i].scored, device=self.device)
+                    at = states[len(row) - len(scored) : len(row)]
+                    nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), at, scored, 1.0, chunk)
+                    total = float(nats.to(widest_float(nats.device)).sum())
+                    need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
+                    done(i, {"logprob": total, "count": len(scored)})

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 from parts.data.chat import give_template, template_settings
 from parts.foundation.bundle import EMBEDDED_MODEL
@@ -37,6 +38,7 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
+        import torch
         from transformers import AutoConfig, AutoTokenizer
 
         refuse_adapter(source, "--model", "with --engine vllm")
@@ -53,7 +55,10 @@ class VllmModel(LocalModel):
             give_template(tokenizer, self.config.template_file)
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
-        return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
+        weights = [torch.empty(0, dtype=getattr(torch, kind))]  # what LocalModel reads of a model that lives elsewhere
+        model = SimpleNamespace(config=shape, generation_config=generation_settings(source))
+        model.parameters = lambda: iter(weights)
+        return model, tokenizer, getattr(shape, "_commit_hash", None)
 
     def turns(self):
         """As LocalModel.turns; vLLM keeps what it has read by itself."""
@@ -77,30 +82,16 @@ class VllmModel(LocalModel):
             done(i, self.finished(request, list(output.outputs[0].token_ids)))
 
 
-class ConfigOnly:
-    """What LocalModel reads of a model that lives elsewhere."""
-
-    def __init__(self, config, generation_config, dtype):
-        self.config, self.generation_config, self.dtype = config, generation_config, dtype
-
-    def parameters(self):
-        """One stand-in that has a dtype and no weights."""
-        import torch
-
-        return iter([torch.empty(0, dtype=getattr(torch, self.dtype))])
-
-
 class ServerModel:
     """An OpenAI-compatible server; chat messages go to /chat/completions, text to /completions."""
 
     can_logprobs = False
-    tokenizer, max_length, budget, load_s, parameters = None, None, None, 0.0, None
+    tokenizer, max_length, load_s, parameters = None, None, 0.0, None
+    notes = ("a server's weights cannot be hashed: empty the cache when they change",)
 
     def __init__(self, config: Config):
-        self.config, self.source, self.tokens, self.notes = config, config.model[0], 0, []
-        self.template = template_settings(config)
+        self.config, self.source, self.template = config, config.model[0], template_settings(config)
         self.hash = " ".join([config.base_url, self.source, json.dumps(self.template) * bool(self.template)]).rstrip()
-        self.notes.append("a server's weights cannot be hashed: empty the cache when they change")
 
     def generate(self, requests, done):
         with ThreadPoolExecutor(self.config.concurrency) as pool:
@@ -119,7 +110,6 @@ class ServerModel:
         hint = "try another --base_url or --model"
         whole, reason, tokens = server_text(self.config.base_url, request.prompt, body, hint)
         text = cut_at(whole, request.stops)
-        self.tokens += tokens or 0
         finish = "length" if reason == "length" and text == whole else "stop"
         return {"text": text, "ids": [], "tokens": tokens, "finish": finish}
 

@@ -14,6 +14,7 @@ class RewardTask(Task):
     """Any reward functions: the graders of training are the graders here."""
 
     name = "reward"
+    targets_named = True
     definition = "the mean of each function where it applies; score: their weighted sum"
 
     def check(self):
@@ -48,6 +49,7 @@ class Custom(Task):
     """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
 
     name = "custom"
+    targets_named = True
     definition = "the mean of what the task's own score returns"
 
     def check(self):
@@ -59,7 +61,7 @@ class Custom(Task):
 
     def question(self, row):
         if not hasattr(self.user_task, "prompt"):
-            return super().question(row)
+            return self.prompt(row)
         prompt = self.call_user(f"prompt of {self.label}", self.user_task.prompt, row)
         check_prompt(prompt, f"prompt of {self.label}")
         return prompt

@@ -129,12 +129,11 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
 
 def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> list[Request]:
     """The requests for n completions of a prompt."""
-    limit = task.settings["max_new_tokens"] or config.max_new_tokens
-    shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": limit}
+    shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": task.max_new_tokens}
     if not model.tokenizer:
         return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
-    room = (model.max_length or math.inf) - limit
-    need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
+    room = (model.max_length or math.inf) - task.max_new_tokens
+    need(room > 0, f"got max_new_tokens {task.max_new_tokens} for a context of {model.max_length}; expected less")
     ids = encode_rendered(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
     long = len(ids) > room
     return [Request(ids[-room:] if long else ids, sample=i, cut=long, **shared) for i in range(config.n)]

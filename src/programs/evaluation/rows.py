@@ -58,8 +58,7 @@ def first_of(row: dict, names) -> object:
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
-    source, first = task.settings["data"] or config.data, 1
-    rows, shots = rows_of(source), []
+    rows, shots, first = rows_of(task.source), [], 1
     if config.fewshot and task.asks:
         same_rows = not config.fewshot_data
         pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
@@ -81,9 +80,9 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
             if config.completion_column:
                 given_texts(config, row)
         except UserError as error:
-            raise type(error)(f"{source}, row {number}: {error}") from None
+            raise type(error)(f"{task.source}, row {number}: {error}") from None
     if task.asks:
-        warn_unread(source, [(task.unused(row), task.question(row)) for row in rows])
+        warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
 
 

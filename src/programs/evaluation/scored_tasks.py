@@ -4,6 +4,7 @@ import math
 import re
 from typing import ClassVar
 
+from parts.data.prompts import encode_text
 from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
 from programs.evaluation.tasks import Task, mean_values
@@ -37,7 +38,6 @@ class Perplexity(Task):
     options: ClassVar[dict] = {"stride": 0, "column": ""}
 
     def check(self):
-        super().check()
         stride = self.settings["stride"]
         windows = f"{stride} new tokens a window" if stride else "disjoint windows of the context with one token before"
         start = "each text is given BOS (end token without one) before the text as the tokenizer encodes it, so that a "
@@ -58,7 +58,7 @@ class Perplexity(Task):
         """(context, scored) token pairs of a row."""
         length, stride = model.max_length, self.settings["stride"] or model.max_length
         need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
-        return text_windows(model.encode(self.text(row)), [model.prefix_id], length, stride)
+        return text_windows(encode_text(model.tokenizer, self.text(row)), [model.prefix_id], length, stride)
 
     def score(self, rows, outputs):
         texts = [self.text(row) for row in rows]
@@ -84,14 +84,8 @@ class MultipleChoice(Task):
     name = "multiple_choice"
     logprobs = True
     options: ClassVar[dict] = {"template": "auto"}
+    choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
-
-    def check(self):
-        super().check()
-        self.option("template", ("auto", "qa", "plain"))
-
-    def question(self, row):
-        return self.as_question(row)
 
     def choices(self, row: dict) -> tuple[list[str], int]:
         """The choices and the index of the right one."""

@@ -27,14 +27,14 @@ which, and for distillation whether it is the reverse or the forward KL.
 
 Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
 selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
-whose and what each environment may hear; and it is given a chat template that drops what was thought.
+whose and what each environment may hear.
 
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
 A large model is checked in two parts, as stderr says. Special tokens, chat template, reward, log-probs and
 conversations see all of it, with four completions of 16 tokens. The rest sees its first two layers (or as many as have
-one of each kind) with the first 4,096 tokens of its vocabulary; not with vLLM.
+one of each kind); not with vLLM.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), calls of tools, a trainer's `update` and `train`, a page's `rollout` without an environment,
@@ -60,8 +60,7 @@ ROOMS = (
     "oracle",
     "prepare",
     "input_checks",
-    "advantage_checks",
-    "policy_checks",
+    "numeric_checks",
     "conversation_checks",
     "run",
 )

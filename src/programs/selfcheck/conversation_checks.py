@@ -19,6 +19,8 @@ from programs.selfcheck.scripted_talks import (
 )
 from programs.selfcheck.trainer import Trainer, check
 
+turn_check = check("rollout", moved=False, whole=True, plays=True)
+
 
 @dataclass
 class Row:
@@ -98,14 +100,13 @@ def broken_turn(s: Trainer, row: Row) -> str:
     return ""
 
 
-@check(
-    "append the ids that were sampled to those before them, and what the chat template has between two answers after "
-    "them; neither decode and encode an answer, nor render the conversation anew",
-    moved=False,
-    plays=True,
-)
+@turn_check
 def turn_ids(s: Trainer):
-    """Ids that were sampled stay in place, in the next turn's prompt and in the batch."""
+    """Ids that were sampled stay in place, in the next turn's prompt and in the batch.
+
+    Try: append the ids that were sampled to those before them, and what the chat template has between two answers after
+        them; neither decode and encode an answer, nor render the conversation anew.
+    """
     play, tokenizer = odd_play(s), s.models.tokenizer
     answers = [turn.ids for turns in play.record.turns.values() for turn in turns]
     faults = [f"conversation {i}: {text}" for i, row in enumerate(play.rows) if (text := broken_turn(s, row))]
@@ -144,14 +145,13 @@ def mask_faults(s: Trainer, row: Row) -> list[str]:
     return faults
 
 
-@check(
-    "let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what "
-    "tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too",
-    moved=False,
-    plays=True,
-)
+@turn_check
 def turn_mask(s: Trainer):
-    """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob."""
+    """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob.
+
+    Try: let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what
+        tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too.
+    """
     play = odd_play(s)
     if any(broken_turn(s, row) for row in play.rows):
         return None, "what was sampled cannot be found in the batch: see turn_ids"
@@ -164,14 +164,13 @@ def turn_mask(s: Trainer):
     return True, f"{count} sampled tokens in {PLAYED} conversations, and no other, with the sampler's log-probs"
 
 
-@check(
-    "ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the "
-    "order of the batch",
-    moved=False,
-    plays=True,
-)
+@turn_check
 def turn_rewards(s: Trainer):
-    """A return that changes, changes the score of its own conversation and no other."""
+    """A return that changes, changes the score of its own conversation and no other.
+
+    Try: ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the
+        order of the batch.
+    """
     usual, faults = odd_play(s), []
     for paid in range(PLAYED):
         rows = odd_play(s, paid).rows
@@ -188,13 +187,12 @@ def turn_rewards(s: Trainer):
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
 
-@check(
-    "make an environment and a copy of the row for each conversation: what one changes, no other may see",
-    moved=False,
-    plays=True,
-)
+@turn_check
 def turn_state(s: Trainer):
-    """Each conversation has its own environment, row, prompt and replies."""
+    """Each conversation has its own environment, row, prompt and replies.
+
+    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
+    """
     record, tokenizer = odd_play(s).record, s.models.tokenizer
     answers = {
         n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
@@ -214,54 +212,28 @@ def turn_state(s: Trainer):
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
-# drops what was thought in all answers, put before a template's own text
-FORGETFUL = (
-    "{%- set kept = namespace(messages=[]) -%}{%- for m in messages -%}{%- if m.role == 'assistant' and m.content is "
-    "string -%}{%- set kept.messages = kept.messages + [dict(m, content=m.content.split('</think>')[-1].lstrip())] -%}"
-    "{%- else -%}{%- set kept.messages = kept.messages + [m] -%}{%- endif -%}{%- endfor -%}"
-    "{%- set messages = kept.messages -%}"
-)
-
-
-@check(
-    "before a run, put a chat together turn by turn, with thoughts where the template knows them, compare it with what "
-    "the template writes for the whole, and stop where they differ, as multi_turn.py's check_template does",
-    moved=False,
-    plays=True,
-)
+@turn_check
 def turn_template(s: Trainer):
-    """Turn by turn reads as the template writes the whole; a template for which that cannot be is noticed."""
-    tokenizer, template = s.models.tokenizer, s.models.tokenizer.chat_template
-    fault = rewritten(s, "</think>" in tokenizer.get_chat_template())
-    if fault and s.talks:  # else the run says nothing between answers
-        return False, fault
-    tokenizer.chat_template = FORGETFUL + tokenizer.get_chat_template()
-    try:
-        fault = rewritten(s, thinks=True)
-    except (Exception, SystemExit):
-        return True, "turns read as the template writes them; a template that drops what was thought is refused"
-    finally:
-        tokenizer.chat_template = template
-    text = f"is not noticed: {fault}" if fault else "changes nothing here"
-    return not fault, f"a template that drops what was thought {text}"
+    """Turn by turn reads as the template writes the whole.
 
-
-def rewritten(s: Trainer, thinks: bool) -> str:
-    """Where the last turn's prompt is another than what the template writes for the conversation; "" if nowhere."""
+    Try: before a run, put a chat together turn by turn, with thoughts where the template knows them, compare it with
+        what the template writes for the whole, and stop where they differ, as multi_turn.py's check_template does.
+    """
     tokenizer = s.models.tokenizer
     prompt = tokenizer.decode(s.rows[0]["prompt_ids"]).rstrip()
-    thinks, begun = thinks and not prompt.endswith("</think>"), prompt.endswith("<think>")  # it may be told not to
+    begun = prompt.endswith("<think>")
+    thinks = "</think>" in tokenizer.get_chat_template() and not prompt.endswith("</think>")  # it may be told not to
     record = played(s, thought_answers(tokenizer, end_of_turn(s), thinks, begun)).record
     for number, turns in sorted(record.turns.items()):
         asked, follow_up = messages_of(s, record, number, "<think>" if thinks and begun else "")
         first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
         begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + follow_up))
         got, expected = last[len(first) :], whole[len(begin) :]
-        if not whole.startswith(begin) or got != expected:
+        if s.talks and (not whole.startswith(begin) or got != expected):
             at = max(0, first_difference(got, expected) - 8)
             text = f"turn {len(turns)} of conversation {number} goes on from {got[at : at + 60]!r}"
-            return f"{text}, where the template writes {expected[at : at + 60]!r}"
-    return ""
+            return False, f"{text}, where the template writes {expected[at : at + 60]!r}"
+    return True, "turns read as the template writes them"
 
 
 def messages_of(s: Trainer, record: Record, number: int, begun: str) -> tuple[list[dict], list[dict]]:
@@ -279,3 +251,6 @@ def rendered(s: Trainer, chat: list[dict]) -> str:
     """A chat up to the next answer, as text."""
     settings = {"tokenize": False, "add_generation_prompt": True, **(s.template_settings or {})}
     return s.models.tokenizer.apply_chat_template(chat, **settings)
+
+
+TURN_CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)

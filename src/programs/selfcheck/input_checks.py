@@ -10,13 +10,13 @@ from programs.selfcheck.trainer import Trainer, check
 ANSWER = "Yes"  # text of the assistant turns rendered here
 
 
-@check(
-    "make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to "
-    "eos_token_id in the model's generation config",
-    moved=False,
-)
+@check("load_models", whole=True, moved=False)
 def special_tokens(s: Trainer):
-    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most."""
+    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
+
+    Try: make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to
+        eos_token_id in the model's generation config.
+    """
     tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
     eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
     rows = s.models.policy.get_input_embeddings().weight.shape[0]
@@ -47,13 +47,13 @@ def turn_end(tokenizer) -> list[int]:
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
 
 
-@check(
-    "encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes "
-    "before an assistant's text (no space at its end)",
-    moved=False,
-)
+@check("load_rows", whole=True, moved=False)
 def template_ends_at_generation(s: Trainer):
-    """The ids of a prompt are those of prompt + answer up to where the answer starts."""
+    """The ids of a prompt are those of prompt + answer up to where the answer starts.
+
+    Try: encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes
+        before an assistant's text (no space at its end).
+    """
     tokenizer = s.models.tokenizer
     chats = [row for row in s.rows if s.chat_of(row)]
     if not tokenizer.chat_template:
@@ -83,13 +83,16 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check("mend the reward function named here: one finite number or None per completion", moved=False)
+@check("load_reward", beside="generate", whole=True, moved=False)
 def reward_answers(s: Trainer):
-    """The reward functions answer for samples of the untouched policy."""
+    """The reward functions answer for samples of the untouched policy.
+
+    Try: mend the reward function named here: one finite number or None per completion.
+    """
     if s.reward is None and not s.plays:
         return None, "no reward: nothing is scored"
     samples, _ = s.sampled()
-    scores, parts = s.played() if s.plays else s.scores(samples)
+    scores, parts = s.scores(samples)
     finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)
     text = f"{len(scores)} scores, mean {statistics.fmean(scores):.3g}, std {statistics.pstdev(scores):.3g}"
     for name, values in parts.items():
@@ -100,3 +103,6 @@ def reward_answers(s: Trainer):
         example = samples[0]["completion"][:40]
         text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
     return finite, text
+
+
+INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)

@@ -12,30 +12,6 @@ from programs.selfcheck.contract import ONE_PAGE, SCRIPT, called_otherwise
 from programs.selfcheck.one_page import OnePage
 from programs.selfcheck.scripts_trainer import ScriptsTrainer
 
-# What each check is about: without it, there is nothing to check.
-ABOUT = {
-    "special_tokens": ("load_models",),
-    "template_ends_at_generation": ("load_rows",),
-    "reward_answers": ("load_reward",),
-    "value_head_zero": ("make_experience", "load_models"),
-    "gae_formula": ("gae",),
-    "group_advantages": ("make_experience",),
-    "reference_is_initial": ("make_experience", "load_models"),
-    "first_update_ratio": ("make_experience",),
-    "sampler_agreement": ("generate",),
-    "logprob_shift": ("token_logprobs",),
-    "padding": ("token_logprobs",),
-    "accumulation": ("accumulate_gradients", "Config.micro_batch"),
-    "advantages_detached": ("accumulate_gradients",),
-    "prompt_gradient": ("accumulate_gradients",),
-    "value_loss_gradient": ("accumulate_gradients", "load_models"),
-    **dict.fromkeys(("turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"), ("rollout",)),
-}
-# What else some look at, which is the template's where the page has none.
-BESIDE = {
-    **dict.fromkeys(("padding", "prompt_gradient", "reward_answers"), "generate"),
-    "advantages_detached": "make_experience",
-}
 COMPUTING = ("token_logprobs", "response_logits", "generate", "accumulate_gradients", "make_experience", "gae")
 
 
@@ -136,16 +112,3 @@ def with_fields(own, template):
         if f.name not in has
     ]
     return dataclasses.make_dataclass("Config", added, bases=(own,) if own else (), kw_only=True)
-
-
-def unchecked(trainer, check: str) -> str:
-    """Why a check has nothing to look at, or nothing."""
-    lacking = [name for name in ABOUT[check] if name in trainer.absent]
-    lacking = [name + " that is called as --contract says" * (name in trainer.otherwise) for name in lacking]
-    return f"not checked: it has no {' and no '.join(lacking)}" if lacking else ""
-
-
-def aside(trainer, check: str) -> str:
-    """What a check that ran has not looked at, or nothing."""
-    beside = BESIDE.get(check)
-    return f"; {beside} not checked: it has none" if beside in trainer.absent else ""

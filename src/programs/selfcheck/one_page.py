@@ -24,7 +24,6 @@ LOSSES_OF_PAPERS = (
 class OnePage(Trainer):
     """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
 
-    settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
     takes_holes = chats = True
     user_errors = (SystemExit,)  # these trainers end with a sentence
 
@@ -33,46 +32,36 @@ class OnePage(Trainer):
         own = getattr(self.module, "Config", None)
         return {f.name: f for f in dataclasses.fields(own)} if dataclasses.is_dataclass(own) else {}
 
-    @property
-    def has_policy_loss(self) -> bool:
-        """Whether it trains by advantages; else by the divergence from a teacher."""
-        return "teacher" not in self.fields
-
     def missing(self) -> list[str]:
         return lacking(self.module, self.needed, self.fields) + (lacking_fields(self.fields) if self.fields else [])
 
     def parse(self, flags: list[str]) -> list[str]:
         """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
-        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
-        given = dict(itertools.pairwise([*words, ""]))
+        given = dict(itertools.pairwise([*(word for flag in flags for word in flag.split("=", 1)), ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
         embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
-        for field in [] if {"-h", "--help"} & {*flags} else self.fields.values():
-            if field.default is not dataclasses.MISSING or f"--{field.name}" in given:
+        required = [name for name, field in self.fields.items() if field.default is dataclasses.MISSING]
+        for name in [] if {"-h", "--help"} & {*flags} else required:
+            if f"--{name}" in given:
                 continue
-            value = embedded.get(field.name, "")
-            if field.name == "reward":
+            if name == "reward":
                 specs_for(given.get("--data", EMBEDDED_DATA), [])
-            need(
-                value and (field.name == "teacher" or Path(value.rpartition(":")[0] or value).exists()),
-                f"got no --{field.name}; expected the flags of a run; try --{field.name}",
-            )
-            flags = [*flags, f"--{field.name}", value]
-        self.config = self.read(flags)
-        return []
-
-    def read(self, flags: list[str]):
-        """The settings of a command line, in the page's own way or else in transformers'."""
+            value = embedded.get(name, "")
+            there = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
+            need(there, f"got no --{name}; expected the flags of a run; try --{name}")
+            flags = [*flags, f"--{name}", value]
         if hasattr(self.module, "parse_config"):
-            return self.module.parse_config(flags)
+            self.config = self.module.parse_config(flags)
+            return []
         from transformers import HfArgumentParser
 
         try:
             flags = in_own_words(flags, list(self.fields))
-            return HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
+            self.config = HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
             raise UserError(f"{error}; expected those of the trainer; try --help") from error
+        return []
 
     def known(self, **settings) -> dict:
         """Those of the settings that the page has."""
@@ -80,6 +69,8 @@ class OnePage(Trainer):
 
     def load(self) -> None:
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+        import torch
+
         count, new_tokens = self.few
         small = {"batch_size": count, "max_new_tokens": new_tokens, "group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
@@ -92,7 +83,10 @@ class OnePage(Trainer):
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
-        self.models = copy.copy(self.with_reference)
+        self.models, self.device = copy.copy(self.with_reference), torch.device(self.with_reference.device)
+        bf16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        bf16 = bf16 or next(self.models.policy.parameters()).dtype != torch.float32
+        self.precision = "bf16" if bf16 else "fp32"  # bf16 on a GPU that has it, or where the weights are
         self.models.reference = self.models.reference if kl_coef else None
         if self.plays:
             self.guard()
@@ -102,25 +96,9 @@ class OnePage(Trainer):
         self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * count : 4]]
         self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
 
-    @property
-    def device(self):
-        import torch
-
-        return torch.device(self.models.device)
-
-    @property
-    def precision(self) -> str:
-        """bf16 on a GPU that has it, or where the weights are; else fp32."""
-        import torch
-
-        gpu = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return "bf16" if gpu or next(self.models.policy.parameters()).dtype != torch.float32 else "fp32"
-
     def scores(self, samples: list[dict]):
-        """(scores, {function: values}) of the completions of `rows`."""
-        return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
-
-    def played(self):
+        if not self.plays:
+            return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
         batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
         return batch["scores"].tolist(), {}
 
@@ -187,7 +165,7 @@ class OnePage(Trainer):
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
         stand_in = self.module.template if "make_experience" in self.absent else None
         batch["rollout_logprobs"] = self.logprobs(batch, stand_in)[0]  # pages stop where sampler and trainer differ
-        if not self.has_policy_loss:
+        if "teacher" in self.fields:  # no advantages: it trains by the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
         return self.module.make_experience(dataclasses.replace(self.config, **kl, **settings), models, batch)
@@ -201,7 +179,7 @@ class OnePage(Trainer):
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
 
     def definitions(self):
-        if self.has_policy_loss:
+        if "teacher" not in self.fields:
             return [dataclasses.replace(d, constant=self.config.max_new_tokens) for d in LOSSES_OF_PAPERS], ""
         teacher = {"kl_coef": 1.0, "teacher": self.models.teacher}
         return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""

@@ -1,4 +1,4 @@
-"""Loading what is checked, cutting a large model to a few layers and tokens, making probes, moving the policy."""
+"""Loading what is checked, cutting a large model to a few layers, making probes, moving the policy."""
 
 import copy
 import dataclasses
@@ -8,13 +8,12 @@ from programs.selfcheck.oracle import own_logprobs
 from programs.selfcheck.trainer import PROBES, Trainer, networks
 
 ENOUGH = 20_000_000  # parameters that a cut has to save; a model that saves fewer is checked whole
-TOKENS = 4096  # of the vocabulary
 PROBE_TOKENS = 64  # of the prompts of probes
 
 
 @dataclasses.dataclass
 class Cut:
-    """What stands for a model in checks that do not need its weights."""
+    """What stands for a model in checks that do not need its weights: two layers, or one of each kind."""
 
     model: str
     config: object
@@ -27,17 +26,11 @@ class Cut:
         return f"its first {self.layers} of {self.of_layers} layers"
 
     def write(self, folder: str) -> str:
-        """Save the cut with a tokenizer into a folder; tokens 0 and 1 are pad and end token."""
+        """Save the cut with its tokenizer into a folder."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        network = AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto")
-        tokenizer = AutoTokenizer.from_pretrained(self.model)
-        network.resize_token_embeddings(min(TOKENS, len(tokenizer)))
-        for config in (network.config, network.config.get_text_config(), network.generation_config):
-            config.pad_token_id, config.eos_token_id = 0, 1
-        tokenizer.pad_token, tokenizer.eos_token = tokenizer.convert_ids_to_tokens([0, 1])
-        network.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto").save_pretrained(folder)
+        AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
         return folder
 
 
@@ -47,10 +40,10 @@ def cut_of(model: str) -> Cut:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model)
-    small = copy.deepcopy(config)
-    text, count = small.get_text_config(), config.get_text_config().num_hidden_layers
     with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)
+        network = AutoModelForCausalLM.from_config(copy.deepcopy(config))
+    text = config.get_text_config()
+    count = text.num_hidden_layers
     (stack,) = [m for m in network.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
     types = getattr(text, "layer_types", None) or [""] * count
     shapes = [{name: p.shape for name, p in layer.named_parameters()} for layer in stack]
@@ -61,8 +54,7 @@ def cut_of(model: str) -> Cut:
             setattr(text, name, value[:layers])
     text.num_hidden_layers = layers
     saved = sum(shape.numel() for layer in shapes[layers:] for shape in layer.values())
-    saved += max(0, text.vocab_size - TOKENS) * text.hidden_size
-    return Cut(model, small, layers, count, network.num_parameters(), saved)
+    return Cut(model, config, layers, count, network.num_parameters(), saved)
 
 
 def cuts_for(settings) -> dict[str, Cut]:
@@ -88,15 +80,13 @@ def on_cuts(settings, cuts: dict[str, Cut], folder: str):
 
     logging.set_verbosity_error()  # it names the layers that a cut leaves out
     written = {name: cut.write(f"{folder}/{name}") for name, cut in cuts.items()}
-    if isinstance(getattr(settings, "teacher", ""), list):
-        written["teacher"] = [written["teacher"]] * bool(settings.teacher)
+    if "teacher" in written and isinstance(settings.teacher, list):
+        written["teacher"] = [written["teacher"]]
     return dataclasses.replace(settings, **written)
 
 
 def prepare(s: Trainer) -> None:
     """Load everything through the trainer, and make the sequences on which it is checked.
-
-    Prompts of a model that was cut get ids that it has.
 
     Raises:
         UserError: for what keeps the checks from starting.
@@ -104,9 +94,6 @@ def prepare(s: Trainer) -> None:
     s.moved = 0.0
     try:
         s.load()
-        if s.on_cut:
-            size = s.models.policy.get_input_embeddings().weight.shape[0]
-            s.rows = [row | {"prompt_ids": [i % size for i in row["prompt_ids"]]} for row in s.rows]
         s.probes = make_probes(s.rows, s.takes_holes)
         s.initial = own_logprobs(s)
     except s.user_errors as error:
@@ -150,4 +137,5 @@ def move(s: Trainer) -> None:
         if s.moved >= enough:
             break
         scale *= 2
-    s.weights_changed()
+    if s.engine:
+        s.engine.sync()

@@ -15,8 +15,6 @@ ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantage
 class ScriptsTrainer(Trainer):
     """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
 
-    settled_logprobs = ("old_logprobs", "ref_logprobs")
-
     def missing(self) -> list[str]:
         return lacking(self.module, self.needed)
 
@@ -32,11 +30,12 @@ class ScriptsTrainer(Trainer):
     def load(self) -> None:
         trainer, config = self.module, self.config
         trainer.check_config(config)
-        device = trainer.start_processes(config)
+        device = self.device = trainer.start_processes(config)
         trainer.settle_precision(config, device)
         if config.precision == "fp16":
             say("note: checked in fp32, without the scaling of gradients that fp16 has")
             config = dataclasses.replace(config, precision="fp32")
+        self.precision = config.precision
         tokenizer = trainer.load_tokenizer(config)
         rows, held_out = trainer.load_splits(config, tokenizer)
         if self.plays:
@@ -94,21 +93,6 @@ class ScriptsTrainer(Trainer):
         samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
         return self.collate(samples), [sample["score"] for sample in samples]
 
-    @property
-    def device(self):
-        return self.models.device
-
-    @property
-    def precision(self) -> str:
-        return self.config.precision
-
-    def played(self):
-        noise = self.noise(len(self.rows), self.config.max_turns * self.config.max_new_tokens)
-        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
-        samples = self.module.converse(*given)
-        names = samples[0]["rewards"]
-        return [s["score"] for s in samples], {name: [s["rewards"][name] for s in samples] for name in names}
-
     def noise(self, rows: int, width: int):
         """Uniform draws of a sampler, [rows, width]."""
         import numpy as np
@@ -116,9 +100,14 @@ class ScriptsTrainer(Trainer):
         return np.random.default_rng(0).random((rows, width))
 
     def scores(self, samples: list[dict]):
-        """(scores, {function: values}) of the completions of `rows`."""
-        texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
-        return self.reward(self.rows, texts, ids)
+        if not self.plays:
+            texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
+            return self.reward(self.rows, texts, ids)
+        noise = self.noise(len(self.rows), self.config.max_turns * self.config.max_new_tokens)
+        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
+        played = self.module.converse(*given)
+        names = played[0]["rewards"]
+        return [s["score"] for s in played], {name: [s["rewards"][name] for s in played] for name in names}
 
     def generated(self, prompts: list[list[int]], greedy: bool = False):
         engine = self.module.HFEngine(self.config, self.models) if greedy else self.engine
@@ -126,9 +115,6 @@ class ScriptsTrainer(Trainer):
         pairs = zip(prompts, engine.generate(prompts, noise), strict=True)
         samples = [self.sample(prompt, *output) for prompt, output in pairs]
         return samples, self.collate(samples)
-
-    def weights_changed(self) -> None:
-        self.engine.sync()
 
     def collate(self, samples: list[dict]) -> dict:
         return self.module.collate(samples, self.models.pad_id, self.device)
@@ -157,7 +143,7 @@ class ScriptsTrainer(Trainer):
         import torch
 
         self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
-        scaler = torch.amp.GradScaler(self.device.type, enabled=False)
+        scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
     def definitions(self):

@@ -30,9 +30,10 @@ class Definition:
 class Trainer:
     """A module with the functions of the contract. A subclass calls them:
 
-    missing() -> names; parse(flags); load() sets config, models, with_reference, rows, reward, environment
-    precision, device, talks (whether the run's environment replies)
-    played() -> (scores, {function: values}) of the run's conversations; play(record, rows) -> (batch, scores)
+    missing() -> names; parse(flags); talks: whether the run's environment replies
+    load() sets config, device, precision, models, with_reference, rows, reward, environment
+    scores(samples) -> (scores, {function: values}) of the completions of `rows`, or of conversations that it plays
+    play(record, rows) -> (batch, scores) of conversations with a record's environments and answers
     generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
@@ -43,7 +44,6 @@ class Trainer:
     """
 
     takes_holes = False  # responses with tokens of others in between
-    has_policy_loss = True  # trains by advantages
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
     on_cut = False  # the model is a cut, of which neither text nor reward says anything
     light = False  # of a large model: no reference, no critic of its own, few and short completions
@@ -84,9 +84,6 @@ class Trainer:
         sample = {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
         return sample | {"completion": text, "finished": finished, "score": 0.0}
 
-    def weights_changed(self) -> None:
-        """Tell the sampler, where it is not the policy itself."""
-
     def chat_of(self, row: dict) -> list[dict]:
         """The messages that a prompt is sent as, without an answer yet; none for plain text."""
         if isinstance(row["prompt"], str):
@@ -99,44 +96,51 @@ class Trainer:
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
         return take_gradients(self.models)
 
-    def without_critic(self) -> dict:
-        """The settings with which the loss is the policy's alone."""
-        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
-
     def settled(self) -> dict:
         """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
         batch = {name: x.detach() for name, x in self.experience().items()}
         current = self.logprobs(self.collate(self.probes))[0]
-        return batch | {name: current for name in self.settled_logprobs if name in batch}
+        names = {"old_logprobs", "ref_logprobs", "rollout_logprobs"} & {*batch}
+        return batch | dict.fromkeys(names, current)
 
     def response_logprobs(self, samples: list[dict], batch: dict | None = None):
         """The trainer's log-probs of the sampled tokens, [tokens]."""
         batch = batch or self.collate(samples)
-        return at_responses(self.logprobs(batch)[0], batch, samples)
+        return self.logprobs(batch)[0][responses(batch, samples)]
 
 
-def check(advice: str, moved: bool = True, plays: bool = False):
-    """Mark `function(subject) -> (passed or None for not applicable, measurement)` as a check.
+def check(about: str, beside: str = "", moved: bool = True, whole: bool = False, plays: bool = False):
+    """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
+
+    Its docstring ends with what to try where it fails.
 
     Args:
-        advice: what to do when it fails.
+        about: names of the contract without which there is nothing to check.
+        beside: what else it looks at, which is a template's where a page has none.
         moved: whether the policy has to be off its start.
+        whole: whether it needs the weights of the run, or its tokens and no network.
         plays: whether it needs conversations with an environment.
     """
 
     def mark(function):
         @functools.wraps(function)
         def run(s: Trainer):
+            lacking = [name for name in about.split() if name in s.absent]
+            if lacking:
+                names = [name + " that is called as --contract says" * (name in s.otherwise) for name in lacking]
+                return None, f"not checked: it has no {' and no '.join(names)}"
             if plays and not s.plays:
                 return None, "one answer a prompt: no environment"
             try:
-                return function(s)
+                passed, text = function(s)
             except s.user_errors as error:
                 if not plays or s.talks:
                     raise
                 return None, f"checked with an environment that replies, for which {error}"
+            return passed, text + (f"; {beside} not checked: it has none" if beside in s.absent else "")
 
-        run.advice, run.moved = advice, moved
+        run.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
+        run.moved, run.whole = moved, whole
         return run
 
     return mark
@@ -149,7 +153,7 @@ def networks(models) -> list:
 def rest(models) -> None:
     """Drop gradients and leave training mode."""
     for network in networks(models):
-        network.zero_grad(set_to_none=True)
+        network.zero_grad()
         network.eval()
 
 
@@ -175,15 +179,11 @@ def agree(a, b, limit: float) -> tuple[bool, str]:
     return mean <= limit and peak <= 10 * limit, f"{peak:.1e} nats apart at most, {mean:.1e} on average"
 
 
-def relative(gradients: list, expected: list) -> float:
-    """The largest relative difference |a - b| / |b| over the networks."""
-    pairs = zip(gradients, expected, strict=True)
-    return largest(((a - b).norm() / b.norm().clamp(min=1e-12)).item() for a, b in pairs)
-
-
-def length_ratio(gradients: list, expected: list) -> float:
-    """How many times as long the first network's gradient is as it has to be."""
-    return (gradients[0].norm() / expected[0].norm().clamp(min=1e-12)).item()
+def apart(gradients: list, expected: list) -> tuple[float, float]:
+    """The largest relative difference |a - b| / |b| of two lists of vectors, and the first ratio of their lengths."""
+    pairs = [(a, b, b.norm().clamp(min=1e-12)) for a, b in zip(gradients, expected, strict=True)]
+    ratio = (pairs[0][0].norm() / pairs[0][2]).item()
+    return largest(((a - b).norm() / norm).item() for a, b, norm in pairs), ratio
 
 
 def largest(values) -> float:
@@ -192,23 +192,16 @@ def largest(values) -> float:
 
 
 def sampled_places(sample: dict) -> list[int]:
-    """Which of the tokens after the prompt the policy sampled: all, unless `response_mask` says otherwise."""
-    return [i for i, yes in enumerate(sample.get("response_mask", [1] * len(sample["response_ids"]))) if yes]
+    """1 on those of the tokens after the prompt that the policy sampled: on all, unless `response_mask` is other."""
+    return sample.get("response_mask", [1] * len(sample["response_ids"]))
 
 
-def columns_after_prompts(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's tokens after the prompt: its last real ones, wherever the trainer pads."""
-    pairs = zip(batch["attention_mask"], samples, strict=True)
-    return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
-
-
-def response_columns(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's sampled tokens."""
-    return [c[sampled_places(x)] for c, x in zip(columns_after_prompts(batch, samples), samples, strict=True)]
-
-
-def at_responses(x, batch: dict, samples: list[dict]):
-    """The entries of x [B, T] at the sampled tokens, [tokens]."""
+def responses(batch: dict, samples: list[dict], whole: bool = False):
+    """True [B, T] on sampled tokens, or on all after the prompts: each row's last real ones, wherever pads are."""
     import torch
 
-    return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])
+    mask = torch.zeros_like(batch["attention_mask"])
+    for row, real, sample in zip(mask, batch["attention_mask"], samples, strict=True):
+        places = [1] * len(sample["response_ids"]) if whole else sampled_places(sample)
+        row[real.nonzero().squeeze(-1)[-len(places) :]] = torch.tensor(places, device=row.device)
+    return mask.bool()
