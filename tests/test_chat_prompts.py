@@ -16,8 +16,7 @@ from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError
-from programs.evaluation.prompts import encode_rendered
-from programs.evaluation.run import make_requests
+from programs.evaluation.requests import encode_rendered, make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
 
@@ -128,7 +127,7 @@ def test_plain_strings_still_get_the_advice(capsys):
 def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
     tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
     text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
-    known = {"settings": {"max_new_tokens": 4}, "logprobs": False, "stops": lambda chat: []}
+    known = {"max_new_tokens": 4, "asks": True, "logprobs": False, "stops": lambda chat: []}
     task = SimpleNamespace(**known, question=lambda row: row["prompt"], target=lambda row: "5")
     model = SimpleNamespace(tokenizer=tokenizer, max_length=None, source="m")
     asked = (Config(task=["math"]), task, model, [{"prompt": text}], [{"prompt": "1 + 1"}] * shots)

@@ -15,8 +15,8 @@ from programs.data_loader.answers import gold_of
 from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise
 from programs.data_loader.row_reader import load_rows
-from programs.evaluation.run import task_rows
-from programs.evaluation.task_table import make_task
+from programs.evaluation.rows import task_rows
+from programs.evaluation.run import make_task
 from programs.grpo_train.data import load_task
 from programs.reward_preflight.rows_and_gold import marked_answer
 

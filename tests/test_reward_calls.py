@@ -407,7 +407,7 @@ def test_evaluation_takes_a_template_and_its_settings(tmp_path):
     evaluation.check_choices(config)
     model = evaluation.LocalModel(config, str(TINY_LM), evaluation.start_processes(config))
     task = types.SimpleNamespace(
-        settings={"max_new_tokens": 4}, logprobs=False, stops=lambda chat: [], question=lambda row: "1+1="
+        max_new_tokens=4, asks=True, logprobs=False, stops=lambda chat: [], question=lambda row: "1+1="
     )
     _, ((request,),), _ = evaluation.make_requests(config, task, model, [{}], [])
     assert model.tokenizer.decode(request.ids) == "[user]1+1=!?"
